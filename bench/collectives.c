@@ -1,5 +1,7 @@
-/* collectives.c: times of collectives, in turns: MPI's own against libeas's over MPI (mpirun -n 2 collectives mpi), and between threads against copies (collectives threads N). Prints "name bytes ours theirs"
- * in seconds: the best of many short turns (a median would measure what else runs on the machine); bench/collectives.py builds and runs it. */
+/* collectives.c: times of collectives, in turns: MPI's own against libeas's over MPI (mpirun -n 2 collectives
+ * mpi), and between threads against copies (collectives threads N). Prints "name bytes ours theirs" in
+ * seconds: the best of many short turns (a median would measure what else runs on the machine);
+ * bench/collectives.py builds and runs it. */
 #include "../src/dist/comm.h"
 
 #include <mpi.h>

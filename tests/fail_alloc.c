@@ -1,12 +1,14 @@
-/* fail_alloc.c: LD_PRELOADed, it lets allocations fail: after fail_alloc(n, many) the n-th (from 0) and the `many - 1` after it give NULL, in every thread.
- * fail_alloc(-1, 0) ends that; fail_alloc_count() tells how many there were since. */
+/* fail_alloc.c: LD_PRELOADed, it lets allocations fail: after fail_alloc(n, many) the n-th (from 0) and the
+ * `many - 1` after it give NULL, in every thread. fail_alloc(-1, 0) ends that; fail_alloc_count() tells how
+ * many there were since. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 
-extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
+    *__libc_memalign(size_t, size_t);
 
 _Atomic long fail_first = -1, fail_last = -1, fail_count;
 

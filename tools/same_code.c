@@ -1,11 +1,13 @@
-/* same_code.c: everything that src/gen makes of a kernel, as files; tools/same_code.py runs this and compares two such folders.
+/* same_code.c: everything that src/gen makes of a kernel, as files; tools/same_code.py runs this and compares
+ * two such folders.
  *
- *   same_code OUT cpu LEVEL FILE.ir...         machine code at that level, once without and once with overlapping arguments
- *   same_code OUT text FILE.ir...              MSL, OpenCL C for GPUs, OpenCL C in vectors
- *   same_code OUT cpu LEVEL --random SEED N    the same of N random kernels, as plain, 32-bit and checked forms
- *   same_code OUT text --random SEED N
+ *   same_code OUT cpu LEVEL FILE.ir...         machine code at that level, once without and once with
+ * overlapping arguments same_code OUT text FILE.ir...              MSL, OpenCL C for GPUs, OpenCL C in
+ * vectors same_code OUT cpu LEVEL --random SEED N    the same of N random kernels, as plain, 32-bit and
+ * checked forms same_code OUT text --random SEED N
  *
- * Code is made and not run, so the level need not be one that this machine has. A refusal is written like a result: it must stay the same, too.
+ * Code is made and not run, so the level need not be one that this machine has. A refusal is written like a
+ * result: it must stay the same, too.
  */
 #include "../src/gen/gen.h"
 #include "../tests/fuzz/diff.h"
@@ -21,8 +23,11 @@ typedef struct level {
     const char *name, *features;
     int bytes;
 } level;
-static const level levels[] = {
-    {"sse2", V2, 16}, {"avx2", V3, 32}, {"avx512", V4, 64}, {"amx", V4 ",+avx512bf16,+amx-tile,+amx-bf16", 64}, {"neon", "+neon", 16}};
+static const level levels[] = {{"sse2", V2, 16},
+                               {"avx2", V3, 32},
+                               {"avx512", V4, 64},
+                               {"amx", V4 ",+avx512bf16,+amx-tile,+amx-bf16", 64},
+                               {"neon", "+neon", 16}};
 
 static const char *out;
 static const level *cpu; /* NULL: texts */
@@ -58,7 +63,8 @@ static void machine_code(const eas_ir *ir, const char *name, bool alias)
         write_refusal(name, form, st, error);
     } else {
         str s = {0};
-        str_add(&s, "entry %u, scratch %llu, sensitive %d\n", im.entry, (unsigned long long)im.scratch, im.alias_sensitive);
+        str_add(&s, "entry %u, scratch %llu, sensitive %d\n", im.entry, (unsigned long long)im.scratch,
+                im.alias_sensitive);
         const size_t head = s.len;
         uint8_t *all = malloc(head + im.size);
         memcpy(all, s.at, head);

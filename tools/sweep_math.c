@@ -1,10 +1,12 @@
-/* sweep_math.c: the elementary functions of one argument for every f32 there is, on the cpu device, against the C library in double.
+/* sweep_math.c: the elementary functions of one argument for every f32 there is, on the cpu device, against
+ * the C library in double.
  *
  *   sweep_math [function ...]      all of them without names; minutes each
  *
- * For each function one line: the largest error in ULP of the exact result, the argument it belongs to, and what was given and wanted there. The ULP
- * of a subnormal is that of the smallest normal number. A NaN where there should be none, or none where there should be one, or a zero of the wrong
- * sign, is an infinite error. Exits with 1 if any error is above 1 ULP.
+ * For each function one line: the largest error in ULP of the exact result, the argument it belongs to, and
+ * what was given and wanted there. The ULP of a subnormal is that of the smallest normal number. A NaN where
+ * there should be none, or none where there should be one, or a zero of the wrong sign, is an infinite error.
+ * Exits with 1 if any error is above 1 ULP.
  */
 #include <eas.h>
 
@@ -24,8 +26,9 @@ static const struct function {
     const char *name;
     double (*exact)(double);
 } FUNCTIONS[] = {
-    {"exp", exp},        {"exp2", exp2}, {"expm1", expm1}, {"log", log}, {"log2", log2}, {"log1p", log1p},        {"sqrt", sqrt},
-    {"rsqrt", rsqrt_of}, {"sin", sin},   {"cos", cos},     {"tan", tan}, {"tanh", tanh}, {"sigmoid", sigmoid_of}, {"erf", erf},
+    {"exp", exp},     {"exp2", exp2}, {"expm1", expm1},        {"log", log}, {"log2", log2},
+    {"log1p", log1p}, {"sqrt", sqrt}, {"rsqrt", rsqrt_of},     {"sin", sin}, {"cos", cos},
+    {"tan", tan},     {"tanh", tanh}, {"sigmoid", sigmoid_of}, {"erf", erf},
 };
 enum { N_FUNCTIONS = sizeof FUNCTIONS / sizeof FUNCTIONS[0] };
 
@@ -49,10 +52,12 @@ static eas_kernel *kernel_of(const char *name)
     eas_ir *ir;
     eas_kernel *k;
     check(eas_builder_new(name, 0, &b));
-    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), out = eas_builder_param_buffer(b, "out", EAS_F32);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32),
+              out = eas_builder_param_buffer(b, "out", EAS_F32);
     eas_builder_param_scalar(b, "N", EAS_I64, 1); /* the grid follows from it */
     eas_value pid = eas_builder_program_id(b, 0), size = eas_builder_const_int(b, BLOCK);
-    eas_value first = eas_builder_apply(b, eas_op_find("mul"), pid, size, 0), lane = eas_builder_arange(b, 0, BLOCK);
+    eas_value first = eas_builder_apply(b, eas_op_find("mul"), pid, size, 0),
+              lane = eas_builder_arange(b, 0, BLOCK);
     eas_value offs = eas_builder_apply(b, eas_op_find("add"), first, lane, 0);
     eas_value v = eas_builder_load(b, x, offs, 0, 0);
     eas_builder_store(b, out, offs, eas_builder_apply(b, eas_op_find(name), v, 0, 0), 0);
@@ -63,7 +68,8 @@ static eas_kernel *kernel_of(const char *name)
     return k;
 }
 
-/* How many ULP make 1 at |want|, which is finite: a power of two, put together from the exponent, as this runs 2^32 times. */
+/* How many ULP make 1 at |want|, which is finite: a power of two, put together from the exponent, as this
+ * runs 2^32 times. */
 static double ulps_in_one(double want)
 {
     int64_t bits, e;
@@ -104,7 +110,9 @@ static struct worst sweep(const struct function *f, eas_device *cpu)
     static float x[CHUNK], out[CHUNK];
     struct worst w = {0, 0, 0, 0};
     eas_kernel *k = kernel_of(f->name);
-    eas_arg args[3] = {{{x}, CHUNK, EAS_F32, 1, EAS_ARG_READONLY}, {{out}, CHUNK, EAS_F32, 1, 0}, {{NULL}, 0, EAS_I64, 0, 0}};
+    eas_arg args[3] = {{{x}, CHUNK, EAS_F32, 1, EAS_ARG_READONLY},
+                       {{out}, CHUNK, EAS_F32, 1, 0},
+                       {{NULL}, 0, EAS_I64, 0, 0}};
     args[2].v.i = CHUNK;
     for (uint64_t first = 0; first < UINT64_C(1) << 32; first += CHUNK) {
         for (uint32_t i = 0; i < CHUNK; i++)
@@ -132,7 +140,8 @@ static const struct function *find(const char *name)
 static int report(const struct function *f, eas_device *cpu)
 {
     struct worst w = sweep(f, cpu);
-    printf("%-8s %.4f ULP at %a (%.9g): %a, wanted %.13a\n", f->name, w.error, (double)w.x, (double)w.x, (double)w.got, w.want);
+    printf("%-8s %.4f ULP at %a (%.9g): %a, wanted %.13a\n", f->name, w.error, (double)w.x, (double)w.x,
+           (double)w.got, w.want);
     fflush(stdout);
     return w.error > 1;
 }

@@ -1,4 +1,5 @@
-/* add.c: c = a + b from C: builds the kernel, prints it, compiles it and launches it on this program's own memory.
+/* add.c: c = a + b from C: builds the kernel, prints it, compiles it and launches it on this program's own
+ * memory.
  *
  *   cc add.c $(pkg-config --cflags --libs eas) && ./a.out
  */
@@ -26,7 +27,8 @@ static eas_ir *add_kernel(int64_t block)
     eas_value a = eas_builder_param_buffer(b, "a", EAS_F32), x = eas_builder_param_buffer(b, "b", EAS_F32),
               c = eas_builder_param_buffer(b, "c", EAS_F32);
     eas_value n = eas_builder_param_scalar(b, "N", EAS_I64, 1);
-    /* C leaves the order of arguments open: one call that builds per statement keeps the text the same everywhere */
+    /* C leaves the order of arguments open: one call that builds per statement keeps the text the same
+     * everywhere */
     eas_value pid = eas_builder_program_id(b, 0), size = eas_builder_const_int(b, block);
     eas_value first = eas_builder_apply(b, mul, pid, size, 0), lane = eas_builder_arange(b, 0, block);
     eas_value offs = eas_builder_apply(b, add, first, lane, 0);
@@ -64,8 +66,10 @@ int main(void)
     show(k, "msl");
     show(k, "opencl");
 
-    eas_arg args[4] = {
-        {{a}, N, EAS_F32, 1, EAS_ARG_READONLY}, {{b}, N, EAS_F32, 1, EAS_ARG_READONLY}, {{c}, N, EAS_F32, 1, 0}, {{NULL}, 0, EAS_I64, 0, 0}};
+    eas_arg args[4] = {{{a}, N, EAS_F32, 1, EAS_ARG_READONLY},
+                       {{b}, N, EAS_F32, 1, EAS_ARG_READONLY},
+                       {{c}, N, EAS_F32, 1, 0},
+                       {{NULL}, 0, EAS_I64, 0, 0}};
     args[3].v.i = N;
     check(eas_device_get("cpu", &cpu));
     check(eas_kernel_launch(k, cpu, args, 4, NULL)); /* the grid follows from N */

@@ -2,7 +2,8 @@
  *
  *   cc batch.c $(pkg-config --cflags --libs eas) && ./a.out
  *
- * The first dim of x is a symbol. A program is made from placeholders; each run solves the symbol from the shapes of its arguments.
+ * The first dim of x is a symbol. A program is made from placeholders; each run solves the symbol from the
+ * shapes of its arguments.
  */
 #include <eas.h>
 
@@ -93,7 +94,8 @@ int main(void)
         eas_node *x = numbers(cpu, 2, (int64_t[]){batch, IN}, x_at), *result;
         check(eas_program_run(program, 3, (eas_node *[]){x, w, b}, NULL, NULL, &result));
         bad += wrong(result, batch);
-        printf("batch %4d: shape (%d, %d)\n", batch, (int)eas_node_shape(result)[0], (int)eas_node_shape(result)[1]);
+        printf("batch %4d: shape (%d, %d)\n", batch, (int)eas_node_shape(result)[0],
+               (int)eas_node_shape(result)[1]);
         eas_node_release(result);
         eas_node_release(x);
     }

@@ -2,8 +2,8 @@
  *
  *   cc gradient.c $(pkg-config --cflags --libs eas) -lm && ./a.out
  *
- * Nothing is computed while operations are recorded. eas_nodes_realize computes what it is asked for in one program; the second step has the
- * structure of the first, so its program is found again.
+ * Nothing is computed while operations are recorded. eas_nodes_realize computes what it is asked for in one
+ * program; the second step has the structure of the first, so its program is found again.
  */
 #include <eas.h>
 
@@ -109,7 +109,8 @@ int main(void)
         first = i ? first : last;
     }
     float slope = number_of(line[0]), offset = number_of(line[1]);
-    printf("loss %.4f -> %.2g; y = %.4f x %+.4f\n", (double)first, (double)last, (double)slope, (double)offset);
+    printf("loss %.4f -> %.2g; y = %.4f x %+.4f\n", (double)first, (double)last, (double)slope,
+           (double)offset);
 
     eas_node *all[] = {x, y, line[0], line[1], one, rate};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -1,4 +1,5 @@
-/* args.c: the arguments of mk's functions: positions and names, and numbers that must be known while tracing. */
+/* args.c: the arguments of mk's functions: positions and names, and numbers that must be known while tracing.
+ */
 #include "py.h"
 
 /* args by position and name into out[]; absent ones are NULL. */
@@ -7,7 +8,8 @@ int mk_parse(const sig *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
     for (int i = 0; i < s->n; i++)
         out[i] = i < nargs ? args[i] : NULL;
     if (nargs > s->n)
-        return py_fail_at(PyExc_TypeError, "mk.%s takes at most %d arguments, got %zd", s->fn, s->n, nargs), 0;
+        return py_fail_at(PyExc_TypeError, "mk.%s takes at most %d arguments, got %zd", s->fn, s->n, nargs),
+               0;
     for (Py_ssize_t k = 0; kwnames && k < PyTuple_GET_SIZE(kwnames); k++) {
         PyObject *name = PyTuple_GET_ITEM(kwnames, k);
         int i = 0;
@@ -28,10 +30,17 @@ int mk_parse(const sig *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
 int static_int(PyObject *o, const char *fn, const char *arg, int64_t *out)
 {
     if (value_check(o))
-        return py_fail_at(PyExc_TypeError, "mk.%s: %s must be known while the kernel is traced: make the parameter eas.constexpr", fn, arg), 0;
+        return py_fail_at(
+                   PyExc_TypeError,
+                   "mk.%s: %s must be known while the kernel is traced: make the parameter eas.constexpr", fn,
+                   arg),
+               0;
     PyObject *n = PyIndex_Check(o) ? PyNumber_Index(o) : NULL;
     if (!n)
-        return PyErr_Clear(), py_fail_at(PyExc_TypeError, "mk.%s: %s must be an int, got %s %R", fn, arg, Py_TYPE(o)->tp_name, o), 0;
+        return PyErr_Clear(),
+               py_fail_at(PyExc_TypeError, "mk.%s: %s must be an int, got %s %R", fn, arg,
+                          Py_TYPE(o)->tp_name, o),
+               0;
     int over;
     *out = PyLong_AsLongLongAndOverflow(n, &over);
     Py_DECREF(n);

@@ -1,8 +1,9 @@
 /* array.c: buffers as arrays: x[i, j], x[i, j] = v, x.shape, x.strides; views of rows and slices.
  *
- * A buffer that knows how it lies in memory has a tuple (shape, strides, origin, flat): entries are ints or values of the trace, strides and origin
- * count elements, flat says that offsets of mk.load mean what they do for a contiguous array. Which arguments a kernel uses as arrays is found
- * by tracing it: the first time, the trace notes them (Trace.wanted) and is given up; the kernel is then traced with sizes as further parameters
+ * A buffer that knows how it lies in memory has a tuple (shape, strides, origin, flat): entries are ints or
+ * values of the trace, strides and origin count elements, flat says that offsets of mk.load mean what they do
+ * for a contiguous array. Which arguments a kernel uses as arrays is found by tracing it: the first time, the
+ * trace notes them (Trace.wanted) and is given up; the kernel is then traced with sizes as further parameters
  * (kernel.c, eas._struct). */
 #include "py.h"
 
@@ -32,7 +33,10 @@ PyObject *array_flat(PyObject *buf, int64_t n) /* of n elements in a row; steals
 }
 
 /* ---- not known yet ---- */
-static PyObject *label(PyObject *buf) { return of(buf)->name ? Py_NewRef(of(buf)->name) : PyUnicode_FromString("buf"); }
+static PyObject *label(PyObject *buf)
+{
+    return of(buf)->name ? Py_NewRef(of(buf)->name) : PyUnicode_FromString("buf");
+}
 /* The kernel will be traced again with the sizes of this argument. */
 static int want(PyObject *buf, bool shape)
 {
@@ -111,7 +115,8 @@ PyObject *array_size(PyObject *o, void *unused)
 PyObject *array_T(PyObject *o, void *unused)
 {
     (void)unused;
-    PyObject *shape = known(o) ? PySequence_List(part(o, SHAPE)) : NULL, *strides = shape ? PySequence_List(part(o, STRIDES)) : NULL;
+    PyObject *shape = known(o) ? PySequence_List(part(o, SHAPE)) : NULL,
+             *strides = shape ? PySequence_List(part(o, STRIDES)) : NULL;
     PyObject *array = NULL;
     if (strides && PyList_Reverse(shape) == 0 && PyList_Reverse(strides) == 0) {
         PyObject *a = PyList_AsTuple(shape), *b = PyList_AsTuple(strides);
@@ -158,7 +163,8 @@ static int axis_fail(PyObject *buf, int axis, PyObject *item, PyObject *size)
 {
     PyObject *who = label(buf);
     if (who)
-        py_fail_at(PyExc_IndexError, "'%U': index %R is out of bounds for axis %d of size %R", who, item, axis, size);
+        py_fail_at(PyExc_IndexError, "'%U': index %R is out of bounds for axis %d of size %R", who, item,
+                   axis, size);
     Py_XDECREF(who);
     return 0;
 }
@@ -166,20 +172,25 @@ static int axis_fail(PyObject *buf, int axis, PyObject *item, PyObject *size)
 static int check_value(Trace *t, PyObject *buf, int axis, PyObject *item, PyObject *size, PyObject *mask)
 {
     PyObject *zero = PyLong_FromLong(0), *low = zero ? PyObject_RichCompare(item, zero, Py_GE) : NULL,
-             *high = low ? PyObject_RichCompare(item, size, Py_LT) : NULL, *in = high ? PyNumber_And(low, high) : NULL;
+             *high = low ? PyObject_RichCompare(item, size, Py_LT) : NULL,
+             *in = high ? PyNumber_And(low, high) : NULL;
     eas_value v, m = 0;
     int ok = in && value_of(t, in, &v) == 1 && (!mask || mask == Py_True || value_of(t, mask, &m) == 1);
     m = ok ? trace_mask(t, m) : 0;
     if (ok && t->live) {
         eas_value no = eas_builder_const_bool(t->b, 0), bad = eas_builder_apply(t->b, OP.not, v, 0, 0);
         bad = eas_live_merge(t->b, no, m ? eas_builder_apply(t->b, OP.and, bad, m, 0) : bad);
-        PyObject *o = value_new(t, bad), *a = o ? live_array(o) : NULL, *any = a ? PyObject_CallMethod(a, "any", NULL) : NULL;
+        PyObject *o = value_new(t, bad), *a = o ? live_array(o) : NULL,
+                 *any = a ? PyObject_CallMethod(a, "any", NULL) : NULL;
         ok = any && (!PyObject_IsTrue(any) || axis_fail(buf, axis, item, size));
         Py_XDECREF(o);
         Py_XDECREF(a);
         Py_XDECREF(any);
     } else if (ok) {
-        PyObject *who = label(buf), *text = who ? PyUnicode_FromFormat("an index of '%U' is out of bounds for axis %d", who, axis) : NULL;
+        PyObject *who = label(buf),
+                 *text = who
+                           ? PyUnicode_FromFormat("an index of '%U' is out of bounds for axis %d", who, axis)
+                           : NULL;
         const char *s = text ? PyUnicode_AsUTF8(text) : NULL;
         if (s)
             eas_builder_assert(t->b, v, s, m);
@@ -197,7 +208,9 @@ static int check_index(Trace *t, PyObject *buf, int axis, PyObject *item, PyObje
 {
     if (PyLong_Check(item) && PyLong_Check(size)) {
         PyObject *zero = PyLong_FromLong(0);
-        int bad = zero ? PyObject_RichCompareBool(item, zero, Py_LT) || PyObject_RichCompareBool(item, size, Py_GE) : -1;
+        int bad =
+            zero ? PyObject_RichCompareBool(item, zero, Py_LT) || PyObject_RichCompareBool(item, size, Py_GE)
+                 : -1;
         Py_XDECREF(zero);
         return bad == 0 || (bad > 0 && axis_fail(buf, axis, item, size));
     }
@@ -205,11 +218,15 @@ static int check_index(Trace *t, PyObject *buf, int axis, PyObject *item, PyObje
 }
 static int take_index(Trace *t, PyObject *buf, place *p, int axis, PyObject *item)
 {
-    PyObject *size = PyTuple_GET_ITEM(part(buf, SHAPE), axis), *stride = PyTuple_GET_ITEM(part(buf, STRIDES), axis), *own = NULL;
+    PyObject *size = PyTuple_GET_ITEM(part(buf, SHAPE), axis),
+             *stride = PyTuple_GET_ITEM(part(buf, STRIDES), axis), *own = NULL;
     if (!value_check(item)) {
         PyObject *n = PyIndex_Check(item) && !PyBool_Check(item) ? PyNumber_Index(item) : NULL;
         if (!n)
-            return PyErr_Clear(), py_fail_at(PyExc_TypeError, "an index of an array must be an integer or a block of integers, got %R", item), 0;
+            return PyErr_Clear(),
+                   py_fail_at(PyExc_TypeError,
+                              "an index of an array must be an integer or a block of integers, got %R", item),
+                   0;
         bool negative = PyObject_RichCompareBool(n, Py_False, Py_LT) == 1;
         if (negative && size == Py_None) {
             Py_DECREF(n);
@@ -221,16 +238,22 @@ static int take_index(Trace *t, PyObject *buf, place *p, int axis, PyObject *ite
             return 0;
         item = own;
     } else if (is_condition(item))
-        return py_fail_at(PyExc_TypeError, "a condition cannot index an axis; it may come last, as a mask: x[i, mask]"), 0;
+        return py_fail_at(PyExc_TypeError,
+                          "a condition cannot index an axis; it may come last, as a mask: x[i, mask]"),
+               0;
     int ok = (size == Py_None || check_index(t, buf, axis, item, size, p->mask)) && advance(p, item, stride);
     Py_XDECREF(own);
     return ok;
 }
 static int take_slice(PyObject *buf, place *p, int axis, PySliceObject *s)
 {
-    PyObject *size = PyTuple_GET_ITEM(part(buf, SHAPE), axis), *stride = PyTuple_GET_ITEM(part(buf, STRIDES), axis);
+    PyObject *size = PyTuple_GET_ITEM(part(buf, SHAPE), axis),
+             *stride = PyTuple_GET_ITEM(part(buf, STRIDES), axis);
     if (s->step != Py_None && !is_int(s->step, 1))
-        return py_fail_at(PyExc_TypeError, "a slice of an array has a step of 1 here; index with start + step * mk.arange(0, n)"), 0;
+        return py_fail_at(
+                   PyExc_TypeError,
+                   "a slice of an array has a step of 1 here; index with start + step * mk.arange(0, n)"),
+               0;
     if (size == Py_None && s->stop == Py_None)
         return give_up(buf);
     PyObject *stop = s->stop == Py_None ? size : s->stop;
@@ -248,11 +271,13 @@ static int take_axis(PyObject *buf, place *p, Py_ssize_t axis)
     return PyList_Append(p->shape, PyTuple_GET_ITEM(part(buf, SHAPE), axis)) == 0 &&
            PyList_Append(p->strides, PyTuple_GET_ITEM(part(buf, STRIDES), axis)) == 0;
 }
-/* Where key leads; what it leaves open is in shape and strides. 0 with an exception; place_free is due in either case. */
+/* Where key leads; what it leaves open is in shape and strides. 0 with an exception; place_free is due in
+ * either case. */
 static int find_place(Trace *t, PyObject *buf, PyObject *key, place *p)
 {
     PyObject *const *items = PyTuple_Check(key) ? &PyTuple_GET_ITEM(key, 0) : &key;
-    Py_ssize_t n = PyTuple_Check(key) ? PyTuple_GET_SIZE(key) : 1, ndim = PyTuple_GET_SIZE(part(buf, SHAPE)), axis = 0;
+    Py_ssize_t n = PyTuple_Check(key) ? PyTuple_GET_SIZE(key) : 1, ndim = PyTuple_GET_SIZE(part(buf, SHAPE)),
+               axis = 0;
     *p = (place){.off = Py_NewRef(part(buf, ORIGIN)), .shape = PyList_New(0), .strides = PyList_New(0)};
     if (!p->shape || !p->strides)
         return 0;
@@ -273,8 +298,12 @@ static int find_place(Trace *t, PyObject *buf, PyObject *key, place *p)
             return 0;
         }
         if (items[i] == Py_None)
-            return py_fail_at(PyExc_TypeError, "None does not index an array in a kernel; give the block of indices the new axis"), 0;
-        if (!(PySlice_Check(items[i]) ? take_slice(buf, p, (int)axis, (PySliceObject *)items[i]) : take_index(t, buf, p, (int)axis, items[i])))
+            return py_fail_at(
+                       PyExc_TypeError,
+                       "None does not index an array in a kernel; give the block of indices the new axis"),
+                   0;
+        if (!(PySlice_Check(items[i]) ? take_slice(buf, p, (int)axis, (PySliceObject *)items[i])
+                                      : take_index(t, buf, p, (int)axis, items[i])))
             return 0;
         axis++;
     }
@@ -286,7 +315,8 @@ static int find_place(Trace *t, PyObject *buf, PyObject *key, place *p)
 static int mask_of(Trace *t, const place *p, eas_value *mask)
 {
     *mask = 0;
-    if (p->mask && p->mask != Py_True && !(PyArray_IsScalar(p->mask, Bool) && PyObject_IsTrue(p->mask)) && value_of(t, p->mask, mask) != 1)
+    if (p->mask && p->mask != Py_True && !(PyArray_IsScalar(p->mask, Bool) && PyObject_IsTrue(p->mask)) &&
+        value_of(t, p->mask, mask) != 1)
         return 0;
     *mask = trace_mask(t, *mask);
     return 1;
@@ -301,7 +331,8 @@ static PyObject *view(PyObject *buf, place *p)
     if (p->mask)
         return py_fail_at(PyExc_IndexError, "a mask needs an index for every axis");
     PyObject *a = PyList_AsTuple(p->shape), *b = a ? PyList_AsTuple(p->strides) : NULL;
-    PyObject *array = b ? PyTuple_Pack(4, a, b, p->off, rows_follow(p->shape, p->strides) ? Py_True : Py_False) : NULL;
+    PyObject *array =
+        b ? PyTuple_Pack(4, a, b, p->off, rows_follow(p->shape, p->strides) ? Py_True : Py_False) : NULL;
     Py_XDECREF(a);
     Py_XDECREF(b);
     return array ? array_new(buf, array) : NULL;
@@ -348,9 +379,11 @@ int array_set(PyObject *buf, PyObject *key, PyObject *value)
         return 0; /* x[i] += v of a row, which is the view itself */
     if (find_place(t, buf, key, &p)) {
         if (PyList_GET_SIZE(p.shape))
-            py_fail_at(PyExc_TypeError,
-                       "an assignment needs an index for every axis: whole rows are written with a block of indices, mk.arange(0, n)");
-        else if (value_arg(t, p.off, "store", "off", &off) && value_arg(t, value, "store", "value", &v) && mask_of(t, &p, &mask)) {
+            py_fail_at(
+                PyExc_TypeError,
+                "an assignment needs an index for every axis: whole rows are written with a block of indices, mk.arange(0, n)");
+        else if (value_arg(t, p.off, "store", "off", &off) && value_arg(t, value, "store", "value", &v) &&
+                 mask_of(t, &p, &mask)) {
             eas_builder_store(t->b, of(buf)->v, off, v, mask);
             r = trace_ok(t) ? 0 : -1;
         }
@@ -373,7 +406,9 @@ int array_at(Trace *t, PyObject *buf, PyObject *off, const char *fn, eas_value *
             return want(buf, false) ? (*o = eas_builder_const_int(t->b, 0), 1) : 0;
         int ok = find_place(t, buf, off, &p);
         if (ok && (PyList_GET_SIZE(p.shape) || p.mask))
-            ok = (py_fail_at(PyExc_IndexError, "mk.%s: %zd indices are wanted, one for each axis", fn, PyTuple_GET_SIZE(part(buf, SHAPE))), 0);
+            ok = (py_fail_at(PyExc_IndexError, "mk.%s: %zd indices are wanted, one for each axis", fn,
+                             PyTuple_GET_SIZE(part(buf, SHAPE))),
+                  0);
         ok = ok && value_arg(t, p.off, fn, "off", o);
         place_free(&p);
         return ok;
@@ -381,10 +416,11 @@ int array_at(Trace *t, PyObject *buf, PyObject *off, const char *fn, eas_value *
     if (part(buf, FLAT) != Py_True) {
         PyObject *who = label(buf);
         if (who)
-            py_fail_at(PyExc_ValueError,
-                       "mk.%s: '%U' is not contiguous here, so an offset does not lead to its elements: index it with all its axes, %U[i, j], "
-                       "or mk.%s(%U, (i, j), ...); or pass a contiguous copy (np.ascontiguousarray)",
-                       fn, who, who, fn, who);
+            py_fail_at(
+                PyExc_ValueError,
+                "mk.%s: '%U' is not contiguous here, so an offset does not lead to its elements: index it with all its axes, %U[i, j], "
+                "or mk.%s(%U, (i, j), ...); or pass a contiguous copy (np.ascontiguousarray)",
+                fn, who, who, fn, who);
         Py_XDECREF(who);
         return 0;
     }
@@ -405,8 +441,10 @@ int array_whole(PyObject *buf, const char *fn)
         return 1;
     PyObject *who = label(buf);
     if (who)
-        py_fail_at(PyExc_ValueError, "mk.%s: '%U' is a view or not contiguous: this takes arrays as they lie in memory. Pass a contiguous copy", fn,
-                   who);
+        py_fail_at(
+            PyExc_ValueError,
+            "mk.%s: '%U' is a view or not contiguous: this takes arrays as they lie in memory. Pass a contiguous copy",
+            fn, who);
     Py_XDECREF(who);
     return 0;
 }
@@ -416,7 +454,8 @@ static PyObject *make_array(PyObject *m, PyObject *args)
 {
     (void)m;
     PyObject *buf, *shape, *strides, *origin, *flat;
-    if (!PyArg_ParseTuple(args, "O!O!O!OO!", G.buffer, &buf, &PyTuple_Type, &shape, &PyTuple_Type, &strides, &origin, &PyBool_Type, &flat))
+    if (!PyArg_ParseTuple(args, "O!O!O!OO!", G.buffer, &buf, &PyTuple_Type, &shape, &PyTuple_Type, &strides,
+                          &origin, &PyBool_Type, &flat))
         return NULL;
     return array_new(buf, PyTuple_Pack(4, shape, strides, origin, flat));
 }

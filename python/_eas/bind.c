@@ -1,5 +1,6 @@
-/* bind.c: arguments that are not the common kinds (those are inline in py.h): bools, NumPy scalars, subclasses of ndarray,
- * DLPack producers, the buffer protocol; and the messages for what cannot be an argument. */
+/* bind.c: arguments that are not the common kinds (those are inline in py.h): bools, NumPy scalars,
+ * subclasses of ndarray, DLPack producers, the buffer protocol; and the messages for what cannot be an
+ * argument. */
 #include "py.h"
 
 #include <string.h>
@@ -38,23 +39,26 @@ static PyObject *shape_text(const int64_t *dims, int n)
         PyTuple_SET_ITEM(t, i, PyLong_FromLongLong(dims[i]));
     return t;
 }
-static int not_contiguous(Bound *bd, PyObject *name, int ndim, const int64_t *shape, const int64_t *strides, eas_dtype dt)
+static int not_contiguous(Bound *bd, PyObject *name, int ndim, const int64_t *shape, const int64_t *strides,
+                          eas_dtype dt)
 {
     PyObject *s = shape_text(shape, ndim), *st = shape_text(strides, ndim);
     if (s && st)
-        py_fail(PyExc_ValueError,
-                "%U: argument '%U' must be C-contiguous; got strides %S in bytes for shape %S of %s. Pass a contiguous copy (np.ascontiguousarray, "
-                ".contiguous()) and copy results back, or eas.tensor(x).memory() with the strides as arguments",
-                bd->kernel, name, st, s, eas_dtype_name(dt));
+        py_fail(
+            PyExc_ValueError,
+            "%U: argument '%U' must be C-contiguous; got strides %S in bytes for shape %S of %s. Pass a contiguous copy (np.ascontiguousarray, "
+            ".contiguous()) and copy results back, or eas.tensor(x).memory() with the strides as arguments",
+            bd->kernel, name, st, s, eas_dtype_name(dt));
     Py_XDECREF(s);
     Py_XDECREF(st);
     return 0;
 }
 int bind_bad_dtype(Bound *bd, PyObject *name, PyObject *dtype)
 {
-    py_fail(PyExc_TypeError,
-            "%U: argument '%U' has elements of %S; kernels take bool, int8-int64, uint8-uint64, float16, bfloat16, float32 and float64", bd->kernel,
-            name, dtype);
+    py_fail(
+        PyExc_TypeError,
+        "%U: argument '%U' has elements of %S; kernels take bool, int8-int64, uint8-uint64, float16, bfloat16, float32 and float64",
+        bd->kernel, name, dtype);
     return 0;
 }
 void bind_keep(Bound *bd, PyObject *o) { bd->temps[bd->ntemps++] = o; }
@@ -69,15 +73,18 @@ int bind_tensor_device(Bound *bd, Tensor *t, int i, PyObject *name)
     }
     if (bd->device == t->device)
         return 1;
-    py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s', another argument on '%s': move them to one device with .to()", bd->kernel, name,
-            eas_device_name(t->device), eas_device_name(bd->device));
+    py_fail(
+        PyExc_ValueError,
+        "%U: argument '%U' is on device '%s', another argument on '%s': move them to one device with .to()",
+        bd->kernel, name, eas_device_name(t->device), eas_device_name(bd->device));
     return 0;
 }
 int bind_tensor(Bound *bd, Tensor *t, int i, PyObject *name, eas_arg *out)
 {
     if (!t->tag && tensor_in_c_order(t))
-        return py_fail(PyExc_ValueError, "%U: argument '%U' is not aligned to its elements of %s; pass a copy", bd->kernel, name,
-                       eas_dtype_name((eas_dtype)t->arg.dtype)),
+        return py_fail(PyExc_ValueError,
+                       "%U: argument '%U' is not aligned to its elements of %s; pass a copy", bd->kernel,
+                       name, eas_dtype_name((eas_dtype)t->arg.dtype)),
                0;
     if (!t->tag)
         return not_contiguous(bd, name, t->ndim, t->dims, t->dims + t->ndim, (eas_dtype)t->arg.dtype);
@@ -92,8 +99,10 @@ static int bind_array(Bound *bd, PyArrayObject *a, int i, PyObject *name, eas_ar
 {
     PyArray_Descr *d = PyArray_DESCR(a);
     if (d->byteorder == NPY_OPPBYTE)
-        return py_fail(PyExc_ValueError, "%U: argument '%U' is in foreign byte order (%S); convert it with .astype(x.dtype.newbyteorder('='))",
-                       bd->kernel, name, (PyObject *)d),
+        return py_fail(
+                   PyExc_ValueError,
+                   "%U: argument '%U' is in foreign byte order (%S); convert it with .astype(x.dtype.newbyteorder('='))",
+                   bd->kernel, name, (PyObject *)d),
                0;
     if (py_dtype_of_npy(d) < 0)
         return bind_bad_dtype(bd, name, (PyObject *)d);
@@ -125,7 +134,8 @@ static int bind_buffer(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *o
         shape[k] = view.shape[k];
         strides[k] = view.strides ? view.strides[k] : 0;
     }
-    Tensor *t = tensor_over(G.cpu, (eas_dtype)dt, view.ndim, shape, view.strides ? strides : NULL, view.buf, view.readonly, NULL);
+    Tensor *t = tensor_over(G.cpu, (eas_dtype)dt, view.ndim, shape, view.strides ? strides : NULL, view.buf,
+                            view.readonly, NULL);
     int tag = t ? bind_tensor(bd, t, i, name, out) : 0;
     Py_XDECREF(t);
     return tag;
@@ -165,13 +175,17 @@ static int bind_number(Bound *bd, PyObject *o, PyObject *name, eas_arg *out)
     out->v.i = PyLong_AsLongLongAndOverflow(o, &over);
     if (!over)
         return TAG_SCALAR | TAG_WEAK | EAS_I64;
-    py_fail(PyExc_OverflowError, "%U: argument '%U' is %S, which does not fit 64 bits (-2**63 to 2**63 - 1)", bd->kernel, name, o);
+    py_fail(PyExc_OverflowError, "%U: argument '%U' is %S, which does not fit 64 bits (-2**63 to 2**63 - 1)",
+            bd->kernel, name, o);
     return 0;
 }
 
 static int bind_traced(Bound *bd, PyObject *name)
 {
-    py_fail_at(PyExc_TypeError, "%U: argument '%U' is a traced value: a kernel cannot be launched inside another kernel's body", bd->kernel, name);
+    py_fail_at(
+        PyExc_TypeError,
+        "%U: argument '%U' is a traced value: a kernel cannot be launched inside another kernel's body",
+        bd->kernel, name);
     return 0;
 }
 int bind_other(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out)
@@ -204,6 +218,7 @@ int bind_other(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out)
     }
     if (PyObject_CheckBuffer(o))
         return bind_buffer(bd, o, i, name, out);
-    py_fail(PyExc_TypeError, "%U: argument '%U' must be an array, a tensor or a number; got %s", bd->kernel, name, Py_TYPE(o)->tp_name);
+    py_fail(PyExc_TypeError, "%U: argument '%U' must be an array, a tensor or a number; got %s", bd->kernel,
+            name, Py_TYPE(o)->tp_name);
     return 0;
 }

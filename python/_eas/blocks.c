@@ -1,5 +1,5 @@
-/* blocks.c: functions of mk on whole blocks: shapes, reductions and scans along axes, and random numbers. Reductions are rows of one
- * table; each is also a method of values, as are the shapes. */
+/* blocks.c: functions of mk on whole blocks: shapes, reductions and scans along axes, and random numbers.
+ * Reductions are rows of one table; each is also a method of values, as are the shapes. */
 #include "py.h"
 
 /* ---- blocks and axes ---- */
@@ -35,11 +35,12 @@ static int folded_arg(Trace *t, PyObject *o, const char *fn, block *out)
         return 0;
     *out = block_of(t, v);
     if (!out->rank)
-        py_fail_at(PyExc_TypeError,
-                   "mk.%s works along the axes of a block (mk.arange begins one); got one value. Over the threads of a group there are mk.tg_sum, "
-                   "mk.simd_sum and "
-                   "their like",
-                   fn);
+        py_fail_at(
+            PyExc_TypeError,
+            "mk.%s works along the axes of a block (mk.arange begins one); got one value. Over the threads of a group there are mk.tg_sum, "
+            "mk.simd_sum and "
+            "their like",
+            fn);
     return out->rank > 0;
 }
 static int axis_arg(PyObject *o, const char *fn, int rank, int *out)
@@ -48,7 +49,9 @@ static int axis_arg(PyObject *o, const char *fn, int rank, int *out)
     if (!static_int(o, fn, "axis", &a))
         return 0;
     if (a < -rank || a >= rank)
-        return py_fail_at(PyExc_ValueError, "mk.%s: axis %lld is out of range for a block of rank %d", fn, (long long)a, rank), 0;
+        return py_fail_at(PyExc_ValueError, "mk.%s: axis %lld is out of range for a block of rank %d", fn,
+                          (long long)a, rank),
+               0;
     *out = (int)(a < 0 ? a + rank : a);
     return 1;
 }
@@ -88,9 +91,11 @@ static PyObject *tail(PyObject *const *args, Py_ssize_t nargs)
         PyTuple_SET_ITEM(t, i - 1, Py_NewRef(args[i]));
     return t;
 }
-static PyObject *with_tail(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, _PyCFunctionFastWithKeywords f)
+static PyObject *with_tail(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                           _PyCFunctionFastWithKeywords f)
 {
-    PyObject *rest = tail(args, nargs), *two[2] = {args[0], rest}, *r = rest ? f(self, two, 2, kwnames) : NULL;
+    PyObject *rest = tail(args, nargs), *two[2] = {args[0], rest},
+             *r = rest ? f(self, two, 2, kwnames) : NULL;
     Py_XDECREF(rest);
     return r;
 }
@@ -100,8 +105,9 @@ FN(broadcast_to)
     int rank;
     eas_value v;
     PARSE({"broadcast_to", 2, 2, {"x", "shape"}});
-    return value_arg(t, in[0], s.fn, "x", &v) && shape_arg(in[1], s.fn, shape, &rank) ? value_new(t, eas_builder_broadcast(t->b, v, rank, shape))
-                                                                                      : NULL;
+    return value_arg(t, in[0], s.fn, "x", &v) && shape_arg(in[1], s.fn, shape, &rank)
+             ? value_new(t, eas_builder_broadcast(t->b, v, rank, shape))
+             : NULL;
 }
 /* One -1 stands for what is left over. */
 static int fill_shape(const block *x, const char *fn, int64_t *shape, int rank)
@@ -114,14 +120,17 @@ static int fill_shape(const block *x, const char *fn, int64_t *shape, int rank)
         if (shape[i] == -1)
             open = i;
         else if (shape[i] < 1)
-            return py_fail_at(PyExc_ValueError, "mk.%s: dimension %d is %lld; it must be at least 1, or -1", fn, i, (long long)shape[i]), 0;
+            return py_fail_at(PyExc_ValueError, "mk.%s: dimension %d is %lld; it must be at least 1, or -1",
+                              fn, i, (long long)shape[i]),
+                   0;
         else
             known = known > INT64_MAX / shape[i] ? INT64_MAX : known * shape[i];
     }
     int64_t n = lanes(x);
     if (open < 0 ? known != n : n % known != 0)
-        return py_fail_at(PyExc_ValueError, "mk.%s: a block of %lld elements does not fit the shape, which holds %s%lld", fn, (long long)n,
-                          open < 0 ? "" : "a multiple of ", (long long)known),
+        return py_fail_at(PyExc_ValueError,
+                          "mk.%s: a block of %lld elements does not fit the shape, which holds %s%lld", fn,
+                          (long long)n, open < 0 ? "" : "a multiple of ", (long long)known),
                0;
     if (open >= 0)
         shape[open] = n / known;
@@ -169,7 +178,9 @@ static int order_arg(PyObject *o, const char *fn, int rank, int order[4])
 {
     unsigned seen = 0;
     if ((!PyTuple_Check(o) && !PyList_Check(o)) || PySequence_Fast_GET_SIZE(o) != rank)
-        return py_fail_at(PyExc_ValueError, "mk.%s: axes must name each of the %d axes once, got %R", fn, rank, o), 0;
+        return py_fail_at(PyExc_ValueError, "mk.%s: axes must name each of the %d axes once, got %R", fn,
+                          rank, o),
+               0;
     for (int i = 0; i < rank; i++) {
         if (!axis_arg(PySequence_Fast_GET_ITEM(o, i), fn, rank, &order[i]))
             return 0;
@@ -199,7 +210,8 @@ static eas_value as_part(Trace *t, eas_value v, eas_value model)
 {
     block m = block_of(t, model);
     m.shape[0] = m.rank ? m.shape[0] : 1;
-    return eas_builder_broadcast(t->b, eas_builder_cast(t->b, v, eas_value_dtype(t->b, model)), m.rank ? m.rank : 1, m.shape);
+    return eas_builder_broadcast(t->b, eas_builder_cast(t->b, v, eas_value_dtype(t->b, model)),
+                                 m.rank ? m.rank : 1, m.shape);
 }
 /* Do the shapes of two blocks fit by NumPy's rule? */
 static int fit_together(Trace *t, const char *fn, eas_value x, eas_value y)
@@ -208,8 +220,9 @@ static int fit_together(Trace *t, const char *fn, eas_value x, eas_value y)
     for (int i = 1; i <= a.rank && i <= b.rank; i++) {
         int64_t m = a.shape[a.rank - i], n = b.shape[b.rank - i];
         if (m != n && m != 1 && n != 1)
-            return py_fail_at(PyExc_ValueError, "mk.%s: the shapes do not fit: %lld and %lld elements along axis -%d", fn, (long long)m, (long long)n,
-                              i),
+            return py_fail_at(PyExc_ValueError,
+                              "mk.%s: the shapes do not fit: %lld and %lld elements along axis -%d", fn,
+                              (long long)m, (long long)n, i),
                    0;
     }
     return 1;
@@ -222,7 +235,8 @@ FN(join)
         return NULL;
     if (!fit_together(t, s.fn, x, y))
         return NULL;
-    eas_value model = eas_builder_apply(t->b, OP.where, eas_builder_const_bool(t->b, 1), x, y); /* of the common dtype and shape */
+    /* of the common dtype and shape */
+    eas_value model = eas_builder_apply(t->b, OP.where, eas_builder_const_bool(t->b, 1), x, y);
     if (!trace_ok(t))
         return NULL;
     eas_value both = eas_builder_join(t->b, as_part(t, x, model), as_part(t, y, model));
@@ -230,7 +244,8 @@ FN(join)
 }
 static PyObject *half(Trace *t, const block *x, int which)
 {
-    return value_new(t, eas_builder_reshape(t->b, eas_builder_slice(t->b, x->v, x->rank - 1, which, 1), x->rank - 1, x->shape));
+    return value_new(t, eas_builder_reshape(t->b, eas_builder_slice(t->b, x->v, x->rank - 1, which, 1),
+                                            x->rank - 1, x->shape));
 }
 FN(split)
 {
@@ -249,7 +264,8 @@ FN(split)
 
 /* ---- reductions and scans ---- */
 enum { FOLD, ARG, SCAN };
-enum { TRUTH = 1, WIDE = 2 }; /* of conditions; of halves in f32, since rounding every partial result loses too much */
+/* of conditions; of halves in f32, since rounding every partial result loses too much */
+enum { TRUTH = 1, WIDE = 2 };
 static const struct folding {
     const char *name;
     int kind;
@@ -260,19 +276,26 @@ static const struct folding {
     {"sum", FOLD, "add", WIDE,
      "sum($module, x, axis=None, keepdims=False)\n--\n\nSum along axes, all by default. Integers wrap; halves are summed in "
      "f32."},
-    {"prod", FOLD, "mul", WIDE, "prod($module, x, axis=None, keepdims=False)\n--\n\nProduct along axes, all by default."},
-    {"any", FOLD, "or", TRUTH, "any($module, x, axis=None, keepdims=False)\n--\n\nDoes any element along the axes hold?"},
-    {"all", FOLD, "and", TRUTH, "all($module, x, axis=None, keepdims=False)\n--\n\nDo all elements along the axes hold?"},
+    {"prod", FOLD, "mul", WIDE,
+     "prod($module, x, axis=None, keepdims=False)\n--\n\nProduct along axes, all by default."},
+    {"any", FOLD, "or", TRUTH,
+     "any($module, x, axis=None, keepdims=False)\n--\n\nDoes any element along the axes hold?"},
+    {"all", FOLD, "and", TRUTH,
+     "all($module, x, axis=None, keepdims=False)\n--\n\nDo all elements along the axes hold?"},
     {"argmax", ARG, "max", 0,
      "argmax($module, x, axis=None, keepdims=False)\n--\n\nIndex of the first largest element along an axis; of the block "
      "laid flat by default. NaN is the largest."},
     {"argmin", ARG, "min", 0,
      "argmin($module, x, axis=None, keepdims=False)\n--\n\nIndex of the first smallest element along an axis; of the "
      "block laid flat by default. NaN is the smallest."},
-    {"cumsum", SCAN, "add", WIDE, "cumsum($module, x, axis=None)\n--\n\nRunning sums along an axis; of the block laid flat by default."},
-    {"cumprod", SCAN, "mul", WIDE, "cumprod($module, x, axis=None)\n--\n\nRunning products along an axis; of the block laid flat by default."},
-    {"max", FOLD, "max", 0, "max($module, x, axis=None, keepdims=False)\n--\n\nLargest element along axes, all by default; NaN if there is one."},
-    {"min", FOLD, "min", 0, "min($module, x, axis=None, keepdims=False)\n--\n\nSmallest element along axes, all by default; NaN if there is one."},
+    {"cumsum", SCAN, "add", WIDE,
+     "cumsum($module, x, axis=None)\n--\n\nRunning sums along an axis; of the block laid flat by default."},
+    {"cumprod", SCAN, "mul", WIDE,
+     "cumprod($module, x, axis=None)\n--\n\nRunning products along an axis; of the block laid flat by default."},
+    {"max", FOLD, "max", 0,
+     "max($module, x, axis=None, keepdims=False)\n--\n\nLargest element along axes, all by default; NaN if there is one."},
+    {"min", FOLD, "min", 0,
+     "min($module, x, axis=None, keepdims=False)\n--\n\nSmallest element along axes, all by default; NaN if there is one."},
 };
 enum { NFOLDINGS = sizeof foldings / sizeof *foldings, ROW_MAX = NFOLDINGS - 2, ROW_MIN };
 
@@ -282,13 +305,15 @@ typedef struct joiner { /* how two values become one */
     Trace *t;
 } joiner;
 
-/* The user's function on two traced values; 0 with an exception. A literal takes the dtype of what is reduced. */
+/* The user's function on two traced values; 0 with an exception. A literal takes the dtype of what is
+ * reduced. */
 static eas_value call_joiner(void *ctx, eas_builder *b, eas_value x, eas_value y)
 {
     joiner *j = ctx;
     eas_value v = 0;
     j->t->busy++; /* the fold has values of its own */
-    PyObject *p = value_new(j->t, x), *q = p ? value_new(j->t, y) : NULL, *r = q ? PyObject_CallFunctionObjArgs(j->fn, p, q, NULL) : NULL;
+    PyObject *p = value_new(j->t, x), *q = p ? value_new(j->t, y) : NULL,
+             *r = q ? PyObject_CallFunctionObjArgs(j->fn, p, q, NULL) : NULL;
     if (!r || !trace_enter("reduce") || !value_arg(j->t, r, "reduce", "the function's result", &v))
         v = 0;
     else if (eas_value_is_weak(b, v))
@@ -301,7 +326,8 @@ static eas_value call_joiner(void *ctx, eas_builder *b, eas_value x, eas_value y
 }
 static eas_value fold_axis(joiner *j, eas_value v, int axis)
 {
-    return j->fn ? eas_builder_fold(j->t->b, v, axis, call_joiner, j) : eas_builder_reduce(j->t->b, j->op, v, axis);
+    return j->fn ? eas_builder_fold(j->t->b, v, axis, call_joiner, j)
+                 : eas_builder_reduce(j->t->b, j->op, v, axis);
 }
 /* All axes go as one, so that the steps are few. */
 static eas_value fold_axes(joiner *j, block x, unsigned axes)
@@ -322,7 +348,10 @@ static PyObject *kept(Trace *t, const block *x, unsigned axes, bool keepdims, ea
         shape[i] = axes & 1u << i ? 1 : x->shape[i];
     return value_new(t, keepdims ? eas_builder_reshape(t->b, v, x->rank, shape) : v);
 }
-static bool through_f32(eas_dtype dt, const struct folding *f) { return (f->flags & WIDE) && (dt == EAS_F16 || dt == EAS_BF16); }
+static bool through_f32(eas_dtype dt, const struct folding *f)
+{
+    return (f->flags & WIDE) && (dt == EAS_F16 || dt == EAS_BF16);
+}
 static eas_value prepared(Trace *t, const struct folding *f, eas_value v)
 {
     if (f->flags & TRUTH)
@@ -340,7 +369,8 @@ static PyObject *folding_fold(Trace *t, const struct folding *f, PyObject **in)
     unsigned axes;
     bool keepdims;
     joiner j = {.op = eas_op_find(f->op), .t = t};
-    if (!folded_arg(t, in[0], f->name, &x) || !axes_arg(in[1], f->name, x.rank, &axes) || !flag_arg(in[2], f->name, "keepdims", &keepdims))
+    if (!folded_arg(t, in[0], f->name, &x) || !axes_arg(in[1], f->name, x.rank, &axes) ||
+        !flag_arg(in[2], f->name, "keepdims", &keepdims))
         return NULL;
     eas_dtype dt = eas_value_dtype(t->b, x.v);
     x.v = prepared(t, f, x.v);
@@ -351,7 +381,8 @@ static PyObject *folding_arg(Trace *t, const struct folding *f, PyObject **in)
     block x;
     int axis = 0;
     bool keepdims, all = !in[1] || in[1] == Py_None;
-    if (!folded_arg(t, in[0], f->name, &x) || (!all && !axis_arg(in[1], f->name, x.rank, &axis)) || !flag_arg(in[2], f->name, "keepdims", &keepdims))
+    if (!folded_arg(t, in[0], f->name, &x) || (!all && !axis_arg(in[1], f->name, x.rank, &axis)) ||
+        !flag_arg(in[2], f->name, "keepdims", &keepdims))
         return NULL;
     eas_value v = eas_builder_arg_reduce(t->b, f->op[1] == 'a', all ? flat(t, x).v : x.v, axis);
     return kept(t, &x, all ? ~0u : 1u << axis, keepdims, v);
@@ -369,21 +400,28 @@ static PyObject *folding_scan(Trace *t, const struct folding *f, PyObject **in)
 }
 static PyObject *mk_folding(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    static PyObject *(*const kinds[])(Trace *, const struct folding *, PyObject **) = {folding_fold, folding_arg, folding_scan};
+    static PyObject *(*const kinds[])(Trace *, const struct folding *,
+                                      PyObject **) = {folding_fold, folding_arg, folding_scan};
     const struct folding *f = &foldings[PyLong_AsLong(self)];
     const sig s = {f->name, f->kind == SCAN ? 2 : 3, 1, {"x", "axis", "keepdims"}};
     PyObject *in[3] = {NULL};
     Trace *t = trace_enter(f->name);
-    return t && trace_whole(t, f->name, false) && mk_parse(&s, args, nargs, kwnames, in) ? kinds[f->kind](t, f, in) : NULL;
+    return t && trace_whole(t, f->name, false) && mk_parse(&s, args, nargs, kwnames, in)
+             ? kinds[f->kind](t, f, in)
+             : NULL;
 }
 /* max(x, y) is element-wise; max(x), max(x, axis=...) reduce. */
 static PyObject *extreme_or_fold(Trace *t, const sig *s, PyObject **in, bool is_max)
 {
     PyObject *fold[3] = {in[0], in[2], in[3]};
     if (!in[1] || in[1] == Py_None)
-        return !trace_whole(t, s->fn, false) ? NULL : folding_fold(t, &foldings[is_max ? ROW_MAX : ROW_MIN], fold);
+        return !trace_whole(t, s->fn, false) ? NULL
+                                             : folding_fold(t, &foldings[is_max ? ROW_MAX : ROW_MIN], fold);
     if (in[2] || in[3])
-        return py_fail_at(PyExc_TypeError, "mk.%s takes either a second operand (element by element) or an axis (a reduction), not both", s->fn);
+        return py_fail_at(
+            PyExc_TypeError,
+            "mk.%s takes either a second operand (element by element) or an axis (a reduction), not both",
+            s->fn);
     return mk_extreme(t, s->fn, in, is_max);
 }
 FN(max)
@@ -402,11 +440,13 @@ FN(reduce)
     unsigned axes;
     bool keepdims;
     PARSE({"reduce", 4, 3, {"x", "axis", "fn", "keepdims"}});
-    if (!trace_whole(t, s.fn, false) || !folded_arg(t, in[0], s.fn, &x) || !axes_arg(in[1], s.fn, x.rank, &axes) ||
-        !flag_arg(in[3], s.fn, "keepdims", &keepdims))
+    if (!trace_whole(t, s.fn, false) || !folded_arg(t, in[0], s.fn, &x) ||
+        !axes_arg(in[1], s.fn, x.rank, &axes) || !flag_arg(in[3], s.fn, "keepdims", &keepdims))
         return NULL;
     if (!PyCallable_Check(in[2]))
-        return py_fail_at(PyExc_TypeError, "mk.reduce: fn must be a function of two values, such as lambda x, y: x + y; got %R", in[2]);
+        return py_fail_at(
+            PyExc_TypeError,
+            "mk.reduce: fn must be a function of two values, such as lambda x, y: x + y; got %R", in[2]);
     joiner j = {.fn = in[2], .t = t};
     return kept(t, &x, axes, keepdims, fold_axes(&j, x, axes));
 }
@@ -461,23 +501,28 @@ FN(philox)
 /* ---- the tables ---- */
 static PyMethodDef rows[] = {
     ROW(broadcast_to, "broadcast_to($module, x, shape)\n--\n\nx repeated to a block shape, by NumPy's rule."),
-    ROW(reshape, "reshape($module, x, shape)\n--\n\nThe same elements in row-major order under another block shape; one dimension may be -1."),
+    ROW(reshape,
+        "reshape($module, x, shape)\n--\n\nThe same elements in row-major order under another block shape; one dimension may be -1."),
     ROW(zeros, "zeros($module, shape, dtype=f32)\n--\n\nA block of zeros."),
     ROW(full, "full($module, shape, value, dtype=f32)\n--\n\nA block of one value."),
     ROW(trans, "trans($module, x, axes=None)\n--\n\nThe axes in another order: reversed, or as axes says."),
     ROW(join, "join($module, x, y)\n--\n\nTwo blocks side by side on a new last axis of length 2."),
     ROW(split, "split($module, x)\n--\n\nThe two halves of a last axis of length 2: the reverse of join."),
-    ROW(max, "max($module, x, y=None, axis=None, keepdims=False)\n--\n\nmax(x, y): maximum(x, y). max(x, axis=...): the largest along axes, all by "
-             "default; NaN if there is one."),
-    ROW(min, "min($module, x, y=None, axis=None, keepdims=False)\n--\n\nmin(x, y): minimum(x, y). min(x, axis=...): the smallest along axes, all by "
-             "default; NaN if there is one."),
-    ROW(reduce, "reduce($module, x, axis, fn, keepdims=False)\n--\n\nJoins the elements along axes by fn(x, y), an associative and commutative "
-                "function of two values. fn is traced once for each halving of the axis."),
+    ROW(max,
+        "max($module, x, y=None, axis=None, keepdims=False)\n--\n\nmax(x, y): maximum(x, y). max(x, axis=...): the largest along axes, all by "
+        "default; NaN if there is one."),
+    ROW(min,
+        "min($module, x, y=None, axis=None, keepdims=False)\n--\n\nmin(x, y): minimum(x, y). min(x, axis=...): the smallest along axes, all by "
+        "default; NaN if there is one."),
+    ROW(reduce,
+        "reduce($module, x, axis, fn, keepdims=False)\n--\n\nJoins the elements along axes by fn(x, y), an associative and commutative "
+        "function of two values. fn is traced once for each halving of the axis."),
     ROW(rand,
         "rand($module, seed, offset)\n--\n\nUniform f32 in [0, 1) in the shape of offset: the same number for the same seed and offset, on every "
         "device."),
     ROW(randn, "randn($module, seed, offset)\n--\n\nNormal f32 of mean 0 and deviation 1; as rand."),
-    ROW(randint, "randint($module, seed, offset, lo, hi)\n--\n\nUniform integers with lo <= n < hi, a range of at most 2**32; as rand."),
+    ROW(randint,
+        "randint($module, seed, offset, lo, hi)\n--\n\nUniform integers with lo <= n < hi, a range of at most 2**32; as rand."),
     ROW(philox,
         "philox($module, seed, offset, stream=0)\n--\n\nThe four u32 words of Philox-4x32-10 for the key seed and the counter (offset, stream)."),
     {NULL, NULL, 0, NULL},
@@ -487,7 +532,9 @@ static PyMethodDef folding_defs[NFOLDINGS];
 static int add_method(const char *name, PyObject *f)
 {
     PyObject *m = PyInstanceMethod_New(f); /* binds as a Python function does */
-    int r = m ? PyDict_SetItemString(G.value->tp_dict, name, m) | PyDict_SetItemString(G.var->tp_dict, name, m) : -1;
+    int r =
+        m ? PyDict_SetItemString(G.value->tp_dict, name, m) | PyDict_SetItemString(G.var->tp_dict, name, m)
+          : -1;
     Py_XDECREF(m);
     return r;
 }
@@ -513,7 +560,8 @@ static int add_methods(PyObject *mk)
 static int add_folding(PyObject *mk, PyObject *methods, long i)
 {
     const struct folding *f = &foldings[i];
-    folding_defs[i] = (PyMethodDef){f->name, (PyCFunction)(void (*)(void))mk_folding, METH_FASTCALL | METH_KEYWORDS, f->doc};
+    folding_defs[i] = (PyMethodDef){f->name, (PyCFunction)(void (*)(void))mk_folding,
+                                    METH_FASTCALL | METH_KEYWORDS, f->doc};
     if (mk_add_numbered(i < ROW_MAX ? mk : methods, &folding_defs[i], i) < 0)
         return -1;
     return add_method(f->name, PyDict_GetItemString(i < ROW_MAX ? mk : methods, f->name));

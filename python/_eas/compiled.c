@@ -4,7 +4,8 @@
 #include <string.h>
 #include <time.h>
 
-Compiled *compiled_new(eas_kernel *k, PyObject *name, PyObject *params, PyObject *meta, PyObject *metas, const uint8_t *tags, int nargs)
+Compiled *compiled_new(eas_kernel *k, PyObject *name, PyObject *params, PyObject *meta, PyObject *metas,
+                       const uint8_t *tags, int nargs)
 {
     Compiled *c = PyObject_GC_NewVar(Compiled, G.compiled, nargs + 1);
     if (!c)
@@ -153,8 +154,9 @@ static PyObject *get_traced(PyObject *o, void *u)
 static PyObject *compiled_repr(PyObject *o)
 {
     Compiled *c = (Compiled *)o;
-    return PyUnicode_FromFormat("<eas.CompiledKernel '%U' %s block_size=%lld meta=%R>", c->name, c->info.mode == EAS_MODE_THREAD ? "thread" : "spmd",
-                                (long long)c->info.block, c->meta);
+    return PyUnicode_FromFormat("<eas.CompiledKernel '%U' %s block_size=%lld meta=%R>", c->name,
+                                c->info.mode == EAS_MODE_THREAD ? "thread" : "spmd", (long long)c->info.block,
+                                c->meta);
 }
 static PyObject *compiled_obj(PyObject *o, PyObject *unused)
 {
@@ -163,7 +165,8 @@ static PyObject *compiled_obj(PyObject *o, PyObject *unused)
     size_t size = 0;
     eas_status st;
     Py_BEGIN_ALLOW_THREADS st = eas_kernel_object(((Compiled *)o)->k, &bytes, &size);
-    Py_END_ALLOW_THREADS PyObject *r = st == EAS_OK ? PyBytes_FromStringAndSize(bytes, (Py_ssize_t)size) : py_raise(st);
+    Py_END_ALLOW_THREADS PyObject *r =
+        st == EAS_OK ? PyBytes_FromStringAndSize(bytes, (Py_ssize_t)size) : py_raise(st);
     eas_memory_free(bytes);
     return r;
 }
@@ -178,14 +181,16 @@ static PyObject *compiled_fits(PyObject *o, PyObject *device)
 }
 static PyMethodDef compiled_methods[] = {
     {"to_obj", compiled_obj, METH_NOARGS, "to_obj(): the CPU code as a relocatable object file (bytes)"},
-    {"misfit", compiled_fits, METH_O, "misfit(device): what the kernel needs that the device does not have, or None"},
+    {"misfit", compiled_fits, METH_O,
+     "misfit(device): what the kernel needs that the device does not have, or None"},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef compiled_getset[] = {
     {"ir", get_ir, NULL, "the kernel's IR (an eas.ir.IRModule)", NULL},
     {"msl", get_msl, NULL, "Metal Shading Language text", NULL},
     {"opencl", get_text, NULL, "OpenCL C text", "opencl"},
-    {"plan", get_text, NULL, "how it runs on the CPU: segments, where values lie, what is prefetched", "plan"},
+    {"plan", get_text, NULL, "how it runs on the CPU: segments, where values lie, what is prefetched",
+     "plan"},
     {"llvm", get_text, NULL, "LLVM IR of the CPU code", "llvm"},
     {"asm", get_text, NULL, "assembly of the CPU code", "asm"},
     {"block_size", get_block, NULL, "lanes of a program (SPMD) or threads of a group", NULL},
@@ -211,7 +216,8 @@ static PyType_Slot compiled_slots[] = {
     {0, NULL},
 };
 PyType_Spec Compiled_spec = {"eas.compiler.CompiledKernel", sizeof(Compiled), 1,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, compiled_slots};
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                             compiled_slots};
 
 /* ---- from IR ---- */
 /* i64 and f64 are what Python's numbers are handed over as. */
@@ -224,7 +230,8 @@ static PyObject *compiled_of(eas_kernel *k, const eas_ir *ir)
 {
     uint8_t tags[PY_MAX_PARAMS];
     int n = eas_ir_param_count(ir);
-    PyObject *name = PyUnicode_FromString(eas_ir_name(ir)), *params = PyTuple_New(n), *meta = PyDict_New(), *metas = PyTuple_New(0), *c = NULL;
+    PyObject *name = PyUnicode_FromString(eas_ir_name(ir)), *params = PyTuple_New(n), *meta = PyDict_New(),
+             *metas = PyTuple_New(0), *c = NULL;
     bool ok = name && params && meta && metas;
     for (int i = 0; ok && i < n; i++) {
         eas_param p = eas_ir_param(ir, i);
@@ -251,7 +258,8 @@ PyObject *py_compile_ir(PyObject *module, PyObject *o)
     eas_kernel *k = NULL;
     eas_status st = EAS_OK;
     if (eas_ir_param_count(ir) > PY_MAX_PARAMS)
-        return py_fail(PyExc_ValueError, "the kernel has %d parameters; at most %d are possible", eas_ir_param_count(ir), PY_MAX_PARAMS);
+        return py_fail(PyExc_ValueError, "the kernel has %d parameters; at most %d are possible",
+                       eas_ir_param_count(ir), PY_MAX_PARAMS);
     Py_BEGIN_ALLOW_THREADS st = eas_kernel_new(ir, &k);
     Py_END_ALLOW_THREADS if (st != EAS_OK) return py_raise(st);
     PyObject *c = compiled_of(k, ir);
@@ -277,11 +285,16 @@ static int int_list(PyObject *o, const char *what, int max, int64_t *out)
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *v = PyIndex_Check(items[i]) && !PyBool_Check(items[i]) ? PyNumber_Index(items[i]) : NULL;
         if (!v)
-            return PyErr_Occurred() ? -1 : (py_fail(PyExc_TypeError, "%s must be an int or a tuple of 1 to %d ints, got %R", what, max, o), -1);
+            return PyErr_Occurred()
+                     ? -1
+                     : (py_fail(PyExc_TypeError, "%s must be an int or a tuple of 1 to %d ints, got %R", what,
+                                max, o),
+                        -1);
         out[i] = PyLong_AsLongLong(v);
         Py_DECREF(v);
         if (out[i] == -1 && PyErr_Occurred())
-            return PyErr_Clear(), py_fail(PyExc_ValueError, "%s: %R does not fit 64 bits", what, items[i]), -1;
+            return PyErr_Clear(), py_fail(PyExc_ValueError, "%s: %R does not fit 64 bits", what, items[i]),
+                 -1;
         if (out[i] < 0)
             return py_fail(PyExc_ValueError, "%s must not be negative, got %R", what, o), -1;
     }
@@ -326,7 +339,9 @@ static int read_nthreads(PyObject *o, eas_launch *l)
 {
     PyObject *v = PyIndex_Check(o) && !PyBool_Check(o) ? PyNumber_Index(o) : NULL;
     if (!v)
-        return PyErr_Occurred() ? 0 : (py_fail(PyExc_TypeError, "_nthreads must be an int, got %s", Py_TYPE(o)->tp_name), 0);
+        return PyErr_Occurred()
+                 ? 0
+                 : (py_fail(PyExc_TypeError, "_nthreads must be an int, got %s", Py_TYPE(o)->tp_name), 0);
     l->nthreads = PyLong_AsLongLong(v);
     Py_DECREF(v);
     if (l->nthreads == -1 && PyErr_Occurred())
@@ -343,8 +358,8 @@ int tptg_fits(PyObject *o, PyObject *name, int64_t want, bool threads)
         return 0;
     if (t[0] == want && t[1] == 1 && t[2] == 1)
         return 1;
-    py_fail(PyExc_ValueError, "%U: _tptg must be (%lld, 1, 1) for this %s kernel, got %R", name, (long long)want, threads ? "thread-mode" : "SPMD",
-            o);
+    py_fail(PyExc_ValueError, "%U: _tptg must be (%lld, 1, 1) for this %s kernel, got %R", name,
+            (long long)want, threads ? "thread-mode" : "SPMD", o);
     return 0;
 }
 static int check_tptg(PyObject *o, Compiled *ck)
@@ -361,7 +376,8 @@ static int check_bool(PyObject *o, const char *what)
 }
 int options_check(const Options *o, Compiled *ck)
 {
-    if (!check_bool(o->sync, "_sync") || !check_bool(o->debug, "_debug") || !check_bool(o->interpret, "_interpret"))
+    if (!check_bool(o->sync, "_sync") || !check_bool(o->debug, "_debug") ||
+        !check_bool(o->interpret, "_interpret"))
         return 0;
     if (given(o->stream) && !stream_arg(o->stream, "_stream", NULL))
         return 0;
@@ -383,7 +399,8 @@ int options_read(const Options *o, Compiled *ck, PyObject *meta, PyObject *rt, e
 
 /* ---- the launch ---- */
 static bool launch_debugs(void); /* EAS_DEBUG is set */
-PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, PyObject *const *objs, int n, const Bound *bd, eas_launch *l)
+PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, PyObject *const *objs, int n,
+                      const Bound *bd, eas_launch *l)
 {
     hooks gil;
     void *all[2 * PY_MAX_PARAMS];
@@ -411,8 +428,8 @@ PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, PyObject
 }
 
 /* ---- where to ----
- * eas.kernel's get_runtime and os.environ's EAS_BACKEND may change at any time and count at once. Both live in dicts; as
- * long as neither dict has changed the last answer stands. */
+ * eas.kernel's get_runtime and os.environ's EAS_BACKEND may change at any time and count at once. Both live
+ * in dicts; as long as neither dict has changed the last answer stands. */
 static struct {
     eas_device *device;
     bool known, interpret, debug;
@@ -441,7 +458,10 @@ static void remember(void) { where.known = true; }
 static uint64_t versions[2];
 static uint64_t version(PyObject *d) { return d ? ((PyDictObject *)d)->ma_version_tag : 0; }
 int launch_watch(void) { return where.known = false, 1; }
-static bool still_known(void) { return where.known && versions[0] == version(G.kernel_dict) && versions[1] == version(G.environ); }
+static bool still_known(void)
+{
+    return where.known && versions[0] == version(G.kernel_dict) && versions[1] == version(G.environ);
+}
 static void remember(void)
 {
     versions[0] = version(G.kernel_dict);
@@ -453,7 +473,10 @@ static void remember(void)
 eas_device *py_backend(void)
 {
     PyObject *v = G.environ ? PyDict_GetItemWithError(G.environ, G.backend_key) : NULL;
-    const char *name = !v ? "" : PyBytes_Check(v) ? PyBytes_AS_STRING(v) : PyUnicode_Check(v) ? PyUnicode_AsUTF8(v) : "";
+    const char *name = !v                 ? ""
+                     : PyBytes_Check(v)   ? PyBytes_AS_STRING(v)
+                     : PyUnicode_Check(v) ? PyUnicode_AsUTF8(v)
+                                          : "";
     return !name || !*name || !strcmp(name, "auto") ? G.cpu : py_device_named(name);
 }
 static bool env_says(PyObject *key)
@@ -489,7 +512,8 @@ PyObject *runtime_args(PyObject *params, PyObject *const *objs, int n)
             Py_CLEAR(d);
     return d;
 }
-/* The run-time arguments of a compiled kernel, from a mapping by name or a sequence in order (borrowed from it). */
+/* The run-time arguments of a compiled kernel, from a mapping by name or a sequence in order (borrowed from
+ * it). */
 static int collect_given(Compiled *ck, PyObject *given_args, PyObject **objs)
 {
     const int n = (int)PyTuple_GET_SIZE(ck->params);
@@ -497,14 +521,20 @@ static int collect_given(Compiled *ck, PyObject *given_args, PyObject **objs)
         for (int i = 0; i < n; i++) {
             PyObject *name = PyTuple_GET_ITEM(ck->params, i);
             if (!(objs[i] = PyDict_GetItemWithError(given_args, name)))
-                return PyErr_Occurred() ? 0 : (py_fail(PyExc_TypeError, "%U: argument '%U' is missing", ck->name, name), 0);
+                return PyErr_Occurred()
+                         ? 0
+                         : (py_fail(PyExc_TypeError, "%U: argument '%U' is missing", ck->name, name), 0);
         }
         return 1;
     }
     if (!PyTuple_Check(given_args) && !PyList_Check(given_args))
-        return py_fail(PyExc_TypeError, "runtime_args must be a dict, tuple or list, got %s", Py_TYPE(given_args)->tp_name), 0;
+        return py_fail(PyExc_TypeError, "runtime_args must be a dict, tuple or list, got %s",
+                       Py_TYPE(given_args)->tp_name),
+               0;
     if (PySequence_Fast_GET_SIZE(given_args) != n)
-        return py_fail(PyExc_TypeError, "%U takes %d run-time arguments, got %zd", ck->name, n, PySequence_Fast_GET_SIZE(given_args)), 0;
+        return py_fail(PyExc_TypeError, "%U takes %d run-time arguments, got %zd", ck->name, n,
+                       PySequence_Fast_GET_SIZE(given_args)),
+               0;
     for (int i = 0; i < n; i++)
         objs[i] = PySequence_Fast_GET_ITEM(given_args, i);
     return 1;
@@ -516,10 +546,12 @@ static int collect(Compiled *ck, PyObject *given_args, Bound *bd, PyObject **obj
         return 0;
     if (!ck->spec)
         return 1;
-    PyObject *m = PyImport_ImportModule("eas._struct"), *t = m ? PyTuple_New(PyTuple_GET_SIZE(ck->params)) : NULL;
+    PyObject *m = PyImport_ImportModule("eas._struct"),
+             *t = m ? PyTuple_New(PyTuple_GET_SIZE(ck->params)) : NULL;
     for (Py_ssize_t i = 0; t && i < PyTuple_GET_SIZE(t); i++)
         PyTuple_SET_ITEM(t, i, Py_NewRef(objs[i]));
-    PyObject *flat = t ? PyObject_CallMethod(m, "expand_all", "OOOO", ck->params, t, ck->spec, ck->name) : NULL;
+    PyObject *flat =
+        t ? PyObject_CallMethod(m, "expand_all", "OOOO", ck->params, t, ck->spec, ck->name) : NULL;
     for (int i = 0; flat && i < ck->nargs; i++)
         objs[i] = PyList_GET_ITEM(flat, i);
     if (flat)
@@ -539,7 +571,8 @@ static int bind_all(Compiled *ck, PyObject **objs, Bound *bd, eas_arg *args)
             continue;
         PyObject *want = bind_tag_name(ck->tags[i]), *got = bind_tag_name(tag);
         if (want && got)
-            py_fail(PyExc_TypeError, "%U: argument '%U' was compiled as %U, got %U", ck->name, name, want, got);
+            py_fail(PyExc_TypeError, "%U: argument '%U' was compiled as %U, got %U", ck->name, name, want,
+                    got);
         Py_XDECREF(want);
         Py_XDECREF(got);
         return 0;
@@ -572,21 +605,26 @@ static int run_ready(run *r, bool defer_mps)
         return 0;
     if (r->bd.device && r->bd.device != r->d) {
         py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s', the launch runs on '%s'", r->ck->name,
-                PyTuple_GET_ITEM(r->ck->flat ? r->ck->flat : r->ck->params, r->bd.device_arg), eas_device_name(r->bd.device), eas_device_name(r->d));
+                PyTuple_GET_ITEM(r->ck->flat ? r->ck->flat : r->ck->params, r->bd.device_arg),
+                eas_device_name(r->bd.device), eas_device_name(r->d));
         return 0;
     }
     return options_read(&r->o, r->ck, r->ck->meta, r->rt, &r->l);
 }
-#define RUN_OPTIONS &r.device, &r.o.sync, &r.o.nthreads, &r.o.grid, &r.o.tptg, &r.o.shape, &r.o.debug, &r.o.stream
+#define RUN_OPTIONS \
+    &r.device, &r.o.sync, &r.o.nthreads, &r.o.grid, &r.o.tptg, &r.o.shape, &r.o.debug, &r.o.stream
 PyObject *py_run(PyObject *module, PyObject *args, PyObject *kw)
 {
     (void)module;
-    static char *names[] = {"ck", "runtime_args", "meta", "device", "sync", "nthreads", "grid", "tptg", "shape", "debug", "stream", NULL};
+    static char *names[] = {"ck",   "runtime_args", "meta",  "device", "sync",   "nthreads",
+                            "grid", "tptg",         "shape", "debug",  "stream", NULL};
     run r;
     memset(&r, 0, offsetof(run, objs));
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOOO:run", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOOO:run", names, G.compiled, &r.ck, &r.rt, &r.meta,
+                                     RUN_OPTIONS))
         return NULL;
-    PyObject *done = run_ready(&r, false) ? launch_with(r.ck, r.d, r.args, r.objs, r.ck->nargs, &r.bd, &r.l) : NULL;
+    PyObject *done =
+        run_ready(&r, false) ? launch_with(r.ck, r.d, r.args, r.objs, r.ck->nargs, &r.bd, &r.l) : NULL;
     bind_done(&r.bd);
     return done;
 }
@@ -617,15 +655,17 @@ PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw)
     run r;
     long long repeat = 1, warmup = 0;
     memset(&r, 0, offsetof(run, objs));
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$LLOOOOOOOO:benchmark", names, G.compiled, &r.ck, &r.rt, &r.meta, &repeat, &warmup, RUN_OPTIONS))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$LLOOOOOOOO:benchmark", names, G.compiled, &r.ck, &r.rt,
+                                     &r.meta, &repeat, &warmup, RUN_OPTIONS))
         return NULL;
     if (repeat <= 0 || warmup < 0)
         return py_fail(PyExc_ValueError, "benchmark: repeat must be at least 1 and warmup at least 0");
     if (eas_capture_is_open())
-        return py_fail(PyExc_ValueError,
-                       "benchmark: %U cannot be timed in a capture, where launches are recorded and do not run (autotune measures by this: call the "
-                       "kernel once before the capture)",
-                       r.ck->name);
+        return py_fail(
+            PyExc_ValueError,
+            "benchmark: %U cannot be timed in a capture, where launches are recorded and do not run (autotune measures by this: call the "
+            "kernel once before the capture)",
+            r.ck->name);
     PyObject *time = run_ready(&r, false) ? timed(&r, warmup, repeat) : NULL;
     bind_done(&r.bd);
     return time;
@@ -634,11 +674,13 @@ PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw)
 PyObject *py_prepare(PyObject *module, PyObject *args, PyObject *kw)
 {
     (void)module;
-    static char *names[] = {"ck", "runtime_args", "meta", "device", "sync", "nthreads", "grid", "tptg", "shape", "debug", "stream", NULL};
+    static char *names[] = {"ck",   "runtime_args", "meta",  "device", "sync",   "nthreads",
+                            "grid", "tptg",         "shape", "debug",  "stream", NULL};
     run r;
     hooks gil;
     memset(&r, 0, offsetof(run, objs));
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOOO:prepare", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOOO:prepare", names, G.compiled, &r.ck, &r.rt,
+                                     &r.meta, RUN_OPTIONS))
         return NULL;
     PyObject *out = NULL;
     if (run_ready(&r, false)) {
@@ -649,7 +691,8 @@ PyObject *py_prepare(PyObject *module, PyObject *args, PyObject *kw)
     bind_done(&r.bd);
     return out;
 }
-static int tune_args(PyObject *args, const char *format, Compiled **ck, eas_device **d, const char **key, double *seconds)
+static int tune_args(PyObject *args, const char *format, Compiled **ck, eas_device **d, const char **key,
+                     double *seconds)
 {
     PyObject *device;
     return PyArg_ParseTuple(args, format, G.compiled, ck, &device, key, seconds) && (*d = py_device(device));
@@ -710,24 +753,27 @@ PyObject *py_tune_import(PyObject *module, PyObject *text)
 PyObject *py_grid(PyObject *module, PyObject *args, PyObject *kw)
 {
     (void)module;
-    static char *names[] = {"ck", "runtime_args", "meta", "device", "sync", "nthreads", "grid", "tptg", "shape", "debug", "stream", NULL};
+    static char *names[] = {"ck",   "runtime_args", "meta",  "device", "sync",   "nthreads",
+                            "grid", "tptg",         "shape", "debug",  "stream", NULL};
     run r;
     int64_t g[3];
     memset(&r, 0, offsetof(run, objs));
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOOO:grid", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOOO:grid", names, G.compiled, &r.ck, &r.rt,
+                                     &r.meta, RUN_OPTIONS))
         return NULL;
     PyObject *out = NULL;
     if (run_ready(&r, false)) {
         r.l.size = sizeof r.l;
         eas_status st = eas_kernel_grid(r.ck->k, r.args, r.ck->nargs, &r.l, g);
-        out = st == EAS_OK ? Py_BuildValue("(LLL)", (long long)g[0], (long long)g[1], (long long)g[2]) : py_raise(st);
+        out = st == EAS_OK ? Py_BuildValue("(LLL)", (long long)g[0], (long long)g[1], (long long)g[2])
+                           : py_raise(st);
     }
     bind_done(&r.bd);
     return out;
 }
-/* A launch that others run: (variant, threads, group, values), values[i] None for a buffer; None if there is nothing to do; a str that says why
- * only a launch of ours can do it. addresses: ints, by which
- * overlapping buffers are told. */
+/* A launch that others run: (variant, threads, group, values), values[i] None for a buffer; None if there is
+ * nothing to do; a str that says why only a launch of ours can do it. addresses: ints, by which overlapping
+ * buffers are told. */
 static int set_addresses(run *r, PyObject *addresses)
 {
     if (!PyTuple_Check(addresses) || PyTuple_GET_SIZE(addresses) != r->ck->nargs)
@@ -752,13 +798,15 @@ static PyObject *values_of(const run *r, const eas_source *s)
 PyObject *py_source(PyObject *module, PyObject *args, PyObject *kw)
 {
     (void)module;
-    static char *names[] = {"ck", "runtime_args", "addresses", "sync", "nthreads", "grid", "tptg", "shape", "debug", "stream", NULL};
+    static char *names[] = {"ck",   "runtime_args", "addresses", "sync",   "nthreads", "grid",
+                            "tptg", "shape",        "debug",     "stream", NULL};
     run r;
     eas_source s;
     PyObject *addresses, *out = NULL;
     memset(&r, 0, offsetof(run, objs));
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOO:source", names, G.compiled, &r.ck, &r.rt, &addresses, &r.o.sync, &r.o.nthreads,
-                                     &r.o.grid, &r.o.tptg, &r.o.shape, &r.o.debug, &r.o.stream))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOO:source", names, G.compiled, &r.ck, &r.rt,
+                                     &addresses, &r.o.sync, &r.o.nthreads, &r.o.grid, &r.o.tptg, &r.o.shape,
+                                     &r.o.debug, &r.o.stream))
         return NULL;
     r.device = NULL;
     if (run_ready(&r, true) && set_addresses(&r, addresses)) {
@@ -766,8 +814,9 @@ PyObject *py_source(PyObject *module, PyObject *args, PyObject *kw)
         eas_status st = eas_kernel_source(r.ck->k, "msl", r.args, r.ck->nargs, &r.l, &s);
         PyObject *values = st == EAS_OK && s.threads[0] ? values_of(&r, &s) : NULL;
         if (values)
-            out = Py_BuildValue("i(LLL)(LLL)N", s.variant, (long long)s.threads[0], (long long)s.threads[1], (long long)s.threads[2],
-                                (long long)s.group[0], (long long)s.group[1], (long long)s.group[2], values);
+            out = Py_BuildValue("i(LLL)(LLL)N", s.variant, (long long)s.threads[0], (long long)s.threads[1],
+                                (long long)s.threads[2], (long long)s.group[0], (long long)s.group[1],
+                                (long long)s.group[2], values);
         else if (st == EAS_OK && !PyErr_Occurred())
             out = Py_NewRef(Py_None);
         else if (st == EAS_ERR_UNAVAILABLE)

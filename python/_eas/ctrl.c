@@ -1,13 +1,14 @@
 /* ctrl.c: control flow that the kernel itself takes: mk.var, mk.range, mk.while_, mk.if_, mk.else_.
  *
- * A body is traced once, so which variables it will change is not known when it begins: a loop carries every living
- * variable, and the simplifier drops those that come round unchanged. An if is closed only when the next instruction is
- * traced, since a mk.else_() may still follow. */
+ * A body is traced once, so which variables it will change is not known when it begins: a loop carries every
+ * living variable, and the simplifier drops those that come round unchanged. An if is closed only when the
+ * next instruction is traced, since a mk.else_() may still follow. */
 #include "ctrl.h"
 
 #include <string.h>
 
-static const char *const what_of[] = {"mk.range", "mk.while_", "mk.if_", "mk.else_", "range", "while", "if", "else", "while"};
+static const char *const what_of[] = {"mk.range", "mk.while_", "mk.if_", "mk.else_", "range",
+                                      "while",    "if",        "else",   "while"};
 
 /* ---- scopes ---- */
 /* Run live, values stay what they are: there all is scope 0. */
@@ -40,7 +41,8 @@ int scope_begin(Trace *t, enum kind kind, int line) /* its number, or 0 with an 
     return t->nscopes;
 }
 
-/* ---- names: a plain name that a loop's body reads and assigns anew would begin every iteration with its first value ---- */
+/* ---- names: a plain name that a loop's body reads and assigns anew would begin every iteration with its
+ * first value ---- */
 static int state_keep(Frame *f)
 {
     PyObject *code = (PyObject *)PyFrame_GetCode(f->py), *globals = PyFrame_GetGlobals(f->py);
@@ -92,12 +94,17 @@ static int names_keep(Frame *f, PyObject *cond)
     f->at = f->py ? PyFrame_GetLasti(f->py) : 0;
     return f->py ? ok && state_keep(f) : 1;
 }
-static bool is_plain(PyObject *o) { return o == Py_None || PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o); }
+static bool is_plain(PyObject *o)
+{
+    return o == Py_None || PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o);
+}
 static bool is_gathered(PyObject *o) { return PyTuple_Check(o) || PyList_Check(o); }
-/* May the loop have meant to carry this name? What a body that is over has left behind is of no use to anyone. */
+/* May the loop have meant to carry this name? What a body that is over has left behind is of no use to
+ * anyone. */
 static int looks_carried(Trace *t, PyObject *was, PyObject *is)
 {
-    if (was == is || (G.undefined && Py_IS_TYPE(was, G.undefined)) || (Py_IS_TYPE(was, G.value) && !scope_open(t, ((Value *)was)->scope)))
+    if (was == is || (G.undefined && Py_IS_TYPE(was, G.undefined)) ||
+        (Py_IS_TYPE(was, G.value) && !scope_open(t, ((Value *)was)->scope)))
         return 0;
     if (is_plain(was) && is_plain(is))
         return PyObject_RichCompareBool(was, is, Py_NE);
@@ -105,17 +112,19 @@ static int looks_carried(Trace *t, PyObject *was, PyObject *is)
 }
 static int name_fail(Frame *f, PyObject *code, PyObject *name, long line)
 {
-    py_fail(PyExc_RuntimeError,
-            "%U:%ld: '%U' is assigned anew in the body of %s (line %d). The body is traced once, so every iteration would begin with the value from "
-            "before the loop. Make it a variable: %U = mk.var(init) before the loop, %U.set(value) or %U += value in the body",
-            ((PyCodeObject *)code)->co_filename, line, name, what_of[f->kind], f->line, name, name, name);
+    py_fail(
+        PyExc_RuntimeError,
+        "%U:%ld: '%U' is assigned anew in the body of %s (line %d). The body is traced once, so every iteration would begin with the value from "
+        "before the loop. Make it a variable: %U = mk.var(init) before the loop, %U.set(value) or %U += value in the body",
+        ((PyCodeObject *)code)->co_filename, line, name, what_of[f->kind], f->line, name, name, name);
     return 0;
 }
 static int name_check(Frame *f, PyObject *name)
 {
     PyObject *names = PyImport_ImportModule("eas._names"), *code = (PyObject *)PyFrame_GetCode(f->py);
-    PyObject *r =
-        names ? PyObject_CallMethod(names, "reassigned", "OiiOO", code, f->at, PyFrame_GetLasti(f->py), name, f->cond ? f->cond : Py_None) : NULL;
+    PyObject *r = names ? PyObject_CallMethod(names, "reassigned", "OiiOO", code, f->at,
+                                              PyFrame_GetLasti(f->py), name, f->cond ? f->cond : Py_None)
+                        : NULL;
     long line = r ? PyLong_AsLong(r) : -1;
     int ok = line == 0 || (line > 0 && name_fail(f, code, name, line));
     Py_XDECREF(r);
@@ -145,16 +154,17 @@ static int state_fail(Frame *f, bool loop, PyObject *lost)
 {
     PyObject *m = PyImport_ImportModule("eas._guards");
     PyCodeObject *code = PyFrame_GetCode(f->py);
-    PyObject *r =
-        m ? PyObject_CallMethod(m, "changed_at", "OiiO", (PyObject *)code, f->at, PyFrame_GetLasti(f->py), PyTuple_GET_ITEM(lost, 0)) : NULL;
+    PyObject *r = m ? PyObject_CallMethod(m, "changed_at", "OiiO", (PyObject *)code, f->at,
+                                          PyFrame_GetLasti(f->py), PyTuple_GET_ITEM(lost, 0))
+                    : NULL;
     long line = r ? PyLong_AsLong(r) : -1;
     if (line >= 0)
         py_fail(
             PyExc_RuntimeError,
             "%U:%ld: '%U' is %U and becomes %U in the body of %s (line %d). %s. Keep it in a variable: v = mk.var(init) before, v.set(value) or v += "
             "value in the body; lists and attributes may hold such variables. What is for Python alone, a log for example, belongs outside",
-            code->co_filename, line ? line : (long)f->line, PyTuple_GET_ITEM(lost, 0), PyTuple_GET_ITEM(lost, 1), PyTuple_GET_ITEM(lost, 2),
-            what_of[f->kind], f->line,
+            code->co_filename, line ? line : (long)f->line, PyTuple_GET_ITEM(lost, 0),
+            PyTuple_GET_ITEM(lost, 1), PyTuple_GET_ITEM(lost, 2), what_of[f->kind], f->line,
             loop ? "The body is traced once, so this happens once, and not each time round"
                  : "Both branches are traced, so this happens whatever the condition is");
     Py_XDECREF(r);
@@ -164,18 +174,22 @@ static int state_fail(Frame *f, bool loop, PyObject *lost)
 }
 int frame_state_check(Frame *f, bool loop)
 {
-    PyObject *lost = f->state ? guards_lost(f->state, loop, f->first ? f->first : f->scope) : Py_NewRef(Py_None);
+    PyObject *lost =
+        f->state ? guards_lost(f->state, loop, f->first ? f->first : f->scope) : Py_NewRef(Py_None);
     int ok = lost == Py_None || (lost && state_fail(f, loop, lost));
     Py_XDECREF(lost);
     return ok;
 }
 
 /* ---- branches ---- */
-/* A function of eas._names on the code of the frame's function, between its start and where it is now; -1 with an exception. */
+/* A function of eas._names on the code of the frame's function, between its start and where it is now; -1
+ * with an exception. */
 static long ask_names(const Frame *f, const char *question, PyObject *name)
 {
     PyObject *names = PyImport_ImportModule("eas._names"), *code = (PyObject *)PyFrame_GetCode(f->py);
-    PyObject *r = names ? PyObject_CallMethod(names, question, "OiiO", code, f->at, PyFrame_GetLasti(f->py), name) : NULL;
+    PyObject *r = names
+                    ? PyObject_CallMethod(names, question, "OiiO", code, f->at, PyFrame_GetLasti(f->py), name)
+                    : NULL;
     long line = r ? PyLong_AsLong(r) : -1;
     Py_XDECREF(r);
     Py_XDECREF(names);
@@ -199,18 +213,21 @@ static int number_read_after(Frame *f, PyObject *name)
     long line = ask_names(f, "read_after", name);
     PyCodeObject *code = PyFrame_GetCode(f->py);
     if (line > 0)
-        py_fail(PyExc_RuntimeError,
-                "%U:%ld: '%U' is a Python value that the body of %s (line %d) assigned, and is read after it: both branches are traced, so it is the "
-                "same whatever the condition is. Make it a variable: %U = mk.var(init) before, %U.set(value) in the body; or choose with mk.where",
-                code->co_filename, line, name, what_of[f->kind], f->line, name, name);
+        py_fail(
+            PyExc_RuntimeError,
+            "%U:%ld: '%U' is a Python value that the body of %s (line %d) assigned, and is read after it: both branches are traced, so it is the "
+            "same whatever the condition is. Make it a variable: %U = mk.var(init) before, %U.set(value) in the body; or choose with mk.where",
+            code->co_filename, line, name, what_of[f->kind], f->line, name, name);
     Py_DECREF(code);
     return line == 0;
 }
 static int branch_names_check(Frame *f)
 {
-    PyObject *name, *is, *locals = f->py && f->py == PyEval_GetFrame() ? PyFrame_GetLocals(f->py) : NULL, *now = locals ? PyDict_New() : NULL;
+    PyObject *name, *is, *locals = f->py && f->py == PyEval_GetFrame() ? PyFrame_GetLocals(f->py) : NULL,
+                         *now = locals ? PyDict_New() : NULL;
     Py_ssize_t at = 0;
-    int ok = !locals || (now && PyDict_Update(now, locals) == 0 && frame_drop_made_names(now) && left_early(f));
+    int ok =
+        !locals || (now && PyDict_Update(now, locals) == 0 && frame_drop_made_names(now) && left_early(f));
     while (ok && now && PyDict_Next(now, &at, &name, &is)) {
         PyObject *was = PyDict_GetItemWithError(f->names, name);
         int changed = is_plain(is) && was != is;
@@ -288,13 +305,15 @@ void frame_get(const Frame *f, eas_value *v)
         v[i] = f->vars[i]->v;
 }
 
-/* Takes the innermost frame off, which must be f: `break` and `return` out of a body would leave others open. */
+/* Takes the innermost frame off, which must be f: `break` and `return` out of a body would leave others open.
+ */
 int frame_pop(Trace *t, Frame *f)
 {
     if (t->frames != f) {
-        py_fail_at(PyExc_RuntimeError,
-                   "%s at line %d was left open: a traced loop body cannot be left by break, continue past its end, or return; use a condition",
-                   t->frames ? what_of[t->frames->kind] : "a control construct", t->frames ? t->frames->line : 0);
+        py_fail_at(
+            PyExc_RuntimeError,
+            "%s at line %d was left open: a traced loop body cannot be left by break, continue past its end, or return; use a condition",
+            t->frames ? what_of[t->frames->kind] : "a control construct", t->frames ? t->frames->line : 0);
         return 0;
     }
     t->frames = f->outer;
@@ -303,11 +322,14 @@ int frame_pop(Trace *t, Frame *f)
     return 1;
 }
 
-/* Ends the if in t->pending (its first branch is over): the merged values are what the variables hold from here on. */
+/* Ends the if in t->pending (its first branch is over): the merged values are what the variables hold from
+ * here on. */
 static int close_if(Trace *t, Frame *f)
 {
-    eas_value *other = f->kind == K_ELSE ? f->then_vals : NULL; /* with an else, then_vals went to eas_builder_if_else already */
-    eas_value *now = PyMem_Calloc((size_t)f->n + 1, sizeof *now), *merged = PyMem_Calloc((size_t)f->n + 1, sizeof *merged);
+    /* with an else, then_vals went to eas_builder_if_else already */
+    eas_value *other = f->kind == K_ELSE ? f->then_vals : NULL;
+    eas_value *now = PyMem_Calloc((size_t)f->n + 1, sizeof *now),
+              *merged = PyMem_Calloc((size_t)f->n + 1, sizeof *merged);
     int ok = now && merged;
     if (ok) {
         frame_get(f, now);
@@ -338,8 +360,9 @@ int ctrl_finish(Trace *t)
     if (t->pending && !ctrl_flush(t))
         return 0;
     if (t->frames)
-        py_fail(PyExc_RuntimeError, "kernel '%U': the %s of line %d was left open: its body cannot be left by break or return", t->name,
-                what_of[t->frames->kind], t->frames->line);
+        py_fail(PyExc_RuntimeError,
+                "kernel '%U': the %s of line %d was left open: its body cannot be left by break or return",
+                t->name, what_of[t->frames->kind], t->frames->line);
     return !t->frames;
 }
 void ctrl_clear(Trace *t)
@@ -356,11 +379,11 @@ void ctrl_clear(Trace *t)
 /* ---- for k in mk.range(...) and while_ ---- */
 typedef struct Loop {
     PyObject_HEAD Trace *trace;
-    Frame *frame;    /* while its body is traced */
-    PyObject *cond;  /* while_: the callable */
+    Frame *frame; /* while its body is traced */
+    PyObject *cond; /* while_: the callable */
     eas_value lo, hi, step;
-    int state;       /* 0 new, 1 in the body, 2 over */
-    bool kept;       /* a live one's bounds are */
+    int state; /* 0 new, 1 in the body, 2 over */
+    bool kept; /* a live one's bounds are */
 } Loop;
 
 static Loop *loop_new(PyTypeObject *type, Trace *t)
@@ -405,8 +428,9 @@ static PyObject *mk_range(PyObject *self, PyObject *const *args, Py_ssize_t narg
         return NULL;
     l->lo = eas_builder_const_int(t->b, 0);
     l->step = eas_builder_const_int(t->b, 1);
-    int ok = nargs == 1 ? value_arg(t, args[0], "range", "hi", &l->hi)
-                        : value_arg(t, args[0], "range", "lo", &l->lo) && value_arg(t, args[1], "range", "hi", &l->hi);
+    int ok = nargs == 1
+               ? value_arg(t, args[0], "range", "hi", &l->hi)
+               : value_arg(t, args[0], "range", "lo", &l->lo) && value_arg(t, args[1], "range", "hi", &l->hi);
     if (ok && nargs == 3)
         ok = value_arg(t, args[2], "range", "step", &l->step);
     if (!ok || !trace_ok(t)) {
@@ -431,7 +455,8 @@ static int loop_end(Loop *l, Trace *t, void (*end)(eas_builder *, int, const eas
     l->frame = NULL;
     if (!names_check(t, f) || !frame_state_check(f, true) || !frame_pop(t, f))
         return 0;
-    eas_value *now = PyMem_Calloc((size_t)f->n + 1, sizeof *now), *final = PyMem_Calloc((size_t)f->n + 1, sizeof *final);
+    eas_value *now = PyMem_Calloc((size_t)f->n + 1, sizeof *now),
+              *final = PyMem_Calloc((size_t)f->n + 1, sizeof *final);
     int ok = now && final;
     if (ok) {
         frame_get(f, now);
@@ -458,10 +483,11 @@ static PyObject *loop_iter(PyObject *o)
     Py_XDECREF(names);
     Py_DECREF(code);
     if (direct == 0)
-        py_fail_at(PyExc_TypeError,
-                   "%s is for a `for` statement itself: its body is traced once, so enumerate, zip, list and the like would see one "
-                   "turn. Count with k, or with a variable: n = mk.var(0)",
-                   what_of[Py_IS_TYPE(o, G.whil) ? K_WHILE : K_LOOP]);
+        py_fail_at(
+            PyExc_TypeError,
+            "%s is for a `for` statement itself: its body is traced once, so enumerate, zip, list and the like would see one "
+            "turn. Count with k, or with a variable: n = mk.var(0)",
+            what_of[Py_IS_TYPE(o, G.whil) ? K_WHILE : K_LOOP]);
     return direct > 0 ? Py_NewRef(o) : NULL;
 }
 static PyObject *range_begin(Loop *l, Trace *t)
@@ -469,7 +495,8 @@ static PyObject *range_begin(Loop *l, Trace *t)
     eas_value iv = 0;
     if (!(l->frame = named_frame(t, K_LOOP, NULL)))
         return NULL;
-    eas_builder_loop_begin(t->b, l->lo, l->hi, l->step, l->frame->n, l->frame->before, &iv, l->frame->then_vals);
+    eas_builder_loop_begin(t->b, l->lo, l->hi, l->step, l->frame->n, l->frame->before, &iv,
+                           l->frame->then_vals);
     frame_set(l->frame, l->frame->then_vals);
     frame_push(t, l->frame);
     l->state = 1;
@@ -522,7 +549,8 @@ static PyObject *live_while(Loop *l, Trace *t)
         eas_live_while(t->b);
     l->kept = true; /* begun; it has no bounds */
     PyObject *cond = trace_ok(t) ? PyObject_CallNoArgs(l->cond) : NULL;
-    int ok = cond && trace_enter("while_") && value_arg(t, cond, "while_", "the condition", &c), more = ok && eas_live_test(t->b, c);
+    int ok = cond && trace_enter("while_") && value_arg(t, cond, "while_", "the condition", &c),
+        more = ok && eas_live_test(t->b, c);
     Py_XDECREF(cond);
     return ok ? live_turn(l, t, more, more ? Py_NewRef(Py_None) : NULL) : NULL;
 }
@@ -547,7 +575,8 @@ static PyType_Slot range_slots[] = {
     {Py_tp_iternext, range_next},
     {0, NULL},
 };
-PyType_Spec Range_spec = {"eas.mk.Range", sizeof(Loop), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, range_slots};
+PyType_Spec Range_spec = {"eas.mk.Range", sizeof(Loop), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, range_slots};
 
 static PyObject *mk_while(PyObject *self, PyObject *cond)
 {
@@ -556,7 +585,9 @@ static PyObject *mk_while(PyObject *self, PyObject *cond)
     if (!t)
         return NULL;
     if (!PyCallable_Check(cond))
-        return py_fail_at(PyExc_TypeError, "mk.while_ takes a callable that computes the condition anew each time round: mk.while_(lambda: v < n)");
+        return py_fail_at(
+            PyExc_TypeError,
+            "mk.while_ takes a callable that computes the condition anew each time round: mk.while_(lambda: v < n)");
     Loop *l = loop_new(G.whil, t);
     if (l)
         l->cond = Py_NewRef(cond);
@@ -601,9 +632,10 @@ static PyObject *while_enter(PyObject *o, PyObject *unused)
     if (t && l->state)
         return py_fail_at(PyExc_RuntimeError, "this mk.while_ was used already: make a new one");
     if (t && t->live)
-        return py_fail_at(PyExc_RuntimeError,
-                          "under _interpret this `with mk.while_(cond):` would run once: its function is not the kernel's own, or "
-                          "has no source. Write `for _ in mk.while_(cond):`, which means the same");
+        return py_fail_at(
+            PyExc_RuntimeError,
+            "under _interpret this `with mk.while_(cond):` would run once: its function is not the kernel's own, or "
+            "has no source. Write `for _ in mk.while_(cond):`, which means the same");
     return t ? while_begin(l, t) : NULL;
 }
 static PyObject *while_exit(PyObject *o, PyObject *args)
@@ -615,17 +647,20 @@ static PyObject *while_exit(PyObject *o, PyObject *args)
     bool whole = t && f && (f->py != PyEval_GetFrame() || left_early(f));
     return whole && loop_end((Loop *)o, t, eas_builder_while_end) ? Py_NewRef(Py_False) : NULL;
 }
-static PyMethodDef while_methods[] = {
-    {"__enter__", while_enter, METH_NOARGS, NULL}, {"__exit__", while_exit, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
+static PyMethodDef while_methods[] = {{"__enter__", while_enter, METH_NOARGS, NULL},
+                                      {"__exit__", while_exit, METH_VARARGS, NULL},
+                                      {NULL, NULL, 0, NULL}};
 static PyType_Slot while_slots[] = {
-    {Py_tp_doc, "A loop of the kernel: `with mk.while_(lambda: cond):` or `for _ in mk.while_(lambda: cond):`."},
+    {Py_tp_doc,
+     "A loop of the kernel: `with mk.while_(lambda: cond):` or `for _ in mk.while_(lambda: cond):`."},
     {Py_tp_dealloc, loop_dealloc},
     {Py_tp_iter, loop_iter},
     {Py_tp_iternext, while_next},
     {Py_tp_methods, while_methods},
     {0, NULL},
 };
-PyType_Spec While_spec = {"eas.mk.While", sizeof(Loop), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, while_slots};
+PyType_Spec While_spec = {"eas.mk.While", sizeof(Loop), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, while_slots};
 
 /* ---- with mk.if_(cond): ... with mk.else_(): ... ---- */
 typedef struct Branch {
@@ -708,7 +743,8 @@ static PyObject *branch_enter(PyObject *o, PyObject *unused)
     (void)unused;
     Branch *b = (Branch *)o;
     if (b->trace != trace_current() || b->frame)
-        return py_fail_at(PyExc_RuntimeError, "mk.if_ and mk.else_ are for one `with` each, inside the kernel they were made in");
+        return py_fail_at(PyExc_RuntimeError,
+                          "mk.if_ and mk.else_ are for one `with` each, inside the kernel they were made in");
     return !b->cond ? else_begin(b, b->trace) : trace_enter("if_") ? if_begin(b, b->trace) : NULL;
 }
 static PyObject *branch_exit(PyObject *o, PyObject *args)
@@ -717,7 +753,8 @@ static PyObject *branch_exit(PyObject *o, PyObject *args)
     if (PyTuple_GET_SIZE(args) && PyTuple_GET_ITEM(args, 0) != Py_None)
         Py_RETURN_FALSE;
     Trace *t = trace_enter("if_");
-    if (!t || (!t->live && !(branch_names_check(b->frame) && frame_state_check(b->frame, false))) || !frame_pop(t, b->frame))
+    if (!t || (!t->live && !(branch_names_check(b->frame) && frame_state_check(b->frame, false))) ||
+        !frame_pop(t, b->frame))
         return NULL;
     if (t->live)
         eas_live_end(t->b);
@@ -736,15 +773,17 @@ static void branch_dealloc(PyObject *o)
     PyObject_Free(o);
     Py_DECREF(type);
 }
-static PyMethodDef branch_methods[] = {
-    {"__enter__", branch_enter, METH_NOARGS, NULL}, {"__exit__", branch_exit, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
+static PyMethodDef branch_methods[] = {{"__enter__", branch_enter, METH_NOARGS, NULL},
+                                       {"__exit__", branch_exit, METH_VARARGS, NULL},
+                                       {NULL, NULL, 0, NULL}};
 static PyType_Slot branch_slots[] = {
     {Py_tp_doc, "One branch of the kernel: `with mk.if_(cond):`, `with mk.else_():`."},
     {Py_tp_dealloc, branch_dealloc},
     {Py_tp_methods, branch_methods},
     {0, NULL},
 };
-PyType_Spec Branch_spec = {"eas.mk.Branch", sizeof(Branch), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, branch_slots};
+PyType_Spec Branch_spec = {"eas.mk.Branch", sizeof(Branch), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, branch_slots};
 
 int range_bounds(PyObject *o, eas_value bounds[3])
 {
@@ -761,7 +800,8 @@ int range_bounds(PyObject *o, eas_value bounds[3])
 static PyMethodDef rows[] = {
     {"range", (PyCFunction)(void (*)(void))mk_range, METH_FASTCALL,
      "for k in mk.range(lo, hi, step): a loop of the kernel; the bounds may be traced."},
-    {"while_", mk_while, METH_O, "with mk.while_(lambda: cond): a loop of the kernel while the condition, computed anew each time, holds."},
+    {"while_", mk_while, METH_O,
+     "with mk.while_(lambda: cond): a loop of the kernel while the condition, computed anew each time, holds."},
     {"if_", mk_if, METH_O, "with mk.if_(cond): traced under a condition of the kernel."},
     {"else_", mk_else, METH_NOARGS, "with mk.else_(): the other branch of the mk.if_ just before."},
     {NULL, NULL, 0, NULL},

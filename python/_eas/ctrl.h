@@ -1,4 +1,5 @@
-/* ctrl.h: open control constructs of a trace, shared by ctrl.c (mk.if_, mk.range, ...), var.c (mk.var) and flow.c (Python's own statements). */
+/* ctrl.h: open control constructs of a trace, shared by ctrl.c (mk.if_, mk.range, ...), var.c (mk.var) and
+ * flow.c (Python's own statements). */
 #ifndef CTRL_H
 #define CTRL_H
 
@@ -35,9 +36,11 @@ void frame_push(Trace *t, Frame *f);
 int frame_pop(Trace *t, Frame *f); /* must be the innermost; 0 with an exception */
 void frame_set(Frame *f, const eas_value *v); /* its variables hold v */
 void frame_get(const Frame *f, eas_value *v);
-int frame_state_keep(Frame *f); /* what containers and attributes that the user's function reaches hold now; 0 with an exception */
+/* what containers and attributes that the user's function reaches hold now; 0 with an exception */
+int frame_state_keep(Frame *f);
 int frame_state_check(Frame *f, bool loop); /* 0 with an exception if the body changed any */
-int range_bounds(PyObject *o, eas_value bounds[3]); /* of a mk.range that has not begun; 0: it is none (no exception) */
+/* of a mk.range that has not begun; 0: it is none (no exception) */
+int range_bounds(PyObject *o, eas_value bounds[3]);
 int scope_begin(Trace *t, enum kind kind, int line); /* its number, or 0 with an exception */
 void scope_adopt(Trace *t, int scope); /* its values live on in the scope around it */
 int frame_drop_made_names(PyObject *names);

@@ -7,10 +7,12 @@ FN(assert_)
     PARSE({"assert_", 3, 1, {"cond", "message", "mask"}});
     const char *message = "";
     if (in[1] && !PyUnicode_Check(in[1]))
-        return py_fail_at(PyExc_TypeError, "mk.assert_: the message must be a str, got %s", Py_TYPE(in[1])->tp_name);
+        return py_fail_at(PyExc_TypeError, "mk.assert_: the message must be a str, got %s",
+                          Py_TYPE(in[1])->tp_name);
     if (in[1] && !(message = PyUnicode_AsUTF8(in[1])))
         return NULL;
-    if (!value_arg(t, in[0], s.fn, "cond", &cond) || (in[2] && in[2] != Py_None && !value_arg(t, in[2], s.fn, "mask", &mask)))
+    if (!value_arg(t, in[0], s.fn, "cond", &cond) ||
+        (in[2] && in[2] != Py_None && !value_arg(t, in[2], s.fn, "mask", &mask)))
         return NULL;
     eas_builder_assert(t->b, cond, message, trace_mask(t, mask));
     return trace_ok(t) ? Py_NewRef(Py_None) : NULL;

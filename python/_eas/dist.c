@@ -1,4 +1,5 @@
-/* dist.c: the ranks of a job: eas_dist_* for eager.distributed, which makes arrays of what goes in and out. */
+/* dist.c: the ranks of a job: eas_dist_* for eager.distributed, which makes arrays of what goes in and out.
+ */
 #include "py.h"
 
 static PyObject *dist_open(PyObject *m, PyObject *unused)
@@ -64,7 +65,8 @@ static PyObject *ranks_too(const eas_dist_call *given, PyObject *ranks)
         Py_ssize_t n = PyTuple_Check(ranks) ? PyTuple_GET_SIZE(ranks) : -1;
         all = n > 0 ? PyMem_Malloc(sizeof *all * (size_t)n) : NULL;
         if (!all)
-            return n > 0 ? PyErr_NoMemory() : py_fail(PyExc_TypeError, "ranks: a tuple of ranks, got %R", ranks);
+            return n > 0 ? PyErr_NoMemory()
+                         : py_fail(PyExc_TypeError, "ranks: a tuple of ranks, got %R", ranks);
         for (Py_ssize_t i = 0; i < n && !PyErr_Occurred(); i++)
             all[i] = (int)PyLong_AsLong(PyTuple_GET_ITEM(ranks, i));
         k.ranks = all, k.nranks = (int)n;
@@ -87,8 +89,8 @@ static PyObject *dist_run(PyObject *m, PyObject *args)
     PyObject *send, *recv, *ranks, *shape;
     eas_dist_call k = {.size = sizeof k};
     long long count;
-    if (!PyArg_ParseTuple(args, "sssLOOiiiOzOp", &op, &reduction, &dtype, &count, &send, &recv, &k.root, &k.to, &k.from, &ranks, &site, &shape,
-                          &k.fast))
+    if (!PyArg_ParseTuple(args, "sssLOOiiiOzOp", &op, &reduction, &dtype, &count, &send, &recv, &k.root,
+                          &k.to, &k.from, &ranks, &site, &shape, &k.fast))
         return NULL;
     int o = find("collective", op, ops, sizeof ops / sizeof *ops),
         r = find("reduction", reduction, reductions, sizeof reductions / sizeof *reductions), nshape;
@@ -145,7 +147,8 @@ static PyObject *dist_bytes(PyObject *m, PyObject *unused)
     for (int i = 0; all && i < EAS_DIST_NOPS; i++) {
         uint64_t bytes, calls, wire;
         eas_dist_bytes((eas_dist_op)i, &bytes, &calls, &wire);
-        PyObject *t = Py_BuildValue("(KKK)", (unsigned long long)bytes, (unsigned long long)calls, (unsigned long long)wire);
+        PyObject *t = Py_BuildValue("(KKK)", (unsigned long long)bytes, (unsigned long long)calls,
+                                    (unsigned long long)wire);
         if (!t || PyDict_SetItemString(all, ops[i], t) < 0)
             Py_CLEAR(all);
         Py_XDECREF(t);
@@ -162,7 +165,8 @@ static PyMethodDef functions[] = {
     {"dist_abort", dist_abort, METH_O, "dist_abort(why): this rank fails, and the others with it"},
     {"dist_report", dist_report, METH_NOARGS, "dist_report(): what ended the job, or None"},
     {"dist_finalize", dist_finalize, METH_NOARGS, "dist_finalize(): waits until all ranks leave"},
-    {"dist_bytes", dist_bytes, METH_NOARGS, "dist_bytes(): {op: (bytes, calls, bytes counted where they were sent)}"},
+    {"dist_bytes", dist_bytes, METH_NOARGS,
+     "dist_bytes(): {op: (bytes, calls, bytes counted where they were sent)}"},
     {NULL, NULL, 0, NULL},
 };
 

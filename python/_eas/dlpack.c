@@ -1,14 +1,20 @@
-/* dlpack.c: DLPack 1.x, both ways: old and versioned capsules, and the table of C functions. No copies unless asked for. */
+/* dlpack.c: DLPack 1.x, both ways: old and versioned capsules, and the table of C functions. No copies unless
+ * asked for. */
 #include "dlpack.h"
 
 #include <string.h>
 
-static const char OLD[] = "dltensor", NEW[] = "dltensor_versioned", OLD_USED[] = "used_dltensor", NEW_USED[] = "used_dltensor_versioned";
+static const char OLD[] = "dltensor", NEW[] = "dltensor_versioned", OLD_USED[] = "used_dltensor",
+                  NEW_USED[] = "used_dltensor_versioned";
 
 static dl_dtype dtype_out(eas_dtype dt)
 {
     char kind = eas_dtype_kind(dt);
-    uint8_t code = dt == EAS_BF16 ? DL_BFLOAT : kind == 'b' ? DL_BOOL : kind == 'i' ? DL_INT : kind == 'u' ? DL_UINT : DL_FLOAT;
+    uint8_t code = dt == EAS_BF16 ? DL_BFLOAT
+                 : kind == 'b'    ? DL_BOOL
+                 : kind == 'i'    ? DL_INT
+                 : kind == 'u'    ? DL_UINT
+                                  : DL_FLOAT;
     return (dl_dtype){code, (uint8_t)(8 * eas_dtype_size(dt)), 1};
 }
 /* By code and bytes, plus 1; 0: no such type here. */
@@ -22,7 +28,9 @@ static void fill_dtypes(void)
 }
 int dlpack_dtype(dl_dtype d)
 {
-    return d.lanes == 1 && d.code <= DL_BOOL && d.bits <= 64 && d.bits % 8 == 0 ? dtype_table[d.code][d.bits / 8] - 1 : -1;
+    return d.lanes == 1 && d.code <= DL_BOOL && d.bits <= 64 && d.bits % 8 == 0
+             ? dtype_table[d.code][d.bits / 8] - 1
+             : -1;
 }
 static dl_device device_of(const Tensor *t) { return (dl_device){eas_device_facts_get(t->device).dlpack, 0}; }
 /* The first device with tensors of that type; NULL: none. */
@@ -71,7 +79,8 @@ static int whole_strides(const Tensor *t)
     int64_t size = (int64_t)eas_dtype_size((eas_dtype)t->arg.dtype);
     for (int i = 0; i < t->ndim; i++)
         if (t->dims[i] > 1 && t->dims[t->ndim + i] % size) {
-            py_fail(PyExc_BufferError, "a stride of %lld bytes is no whole number of %s elements: copy the tensor first",
+            py_fail(PyExc_BufferError,
+                    "a stride of %lld bytes is no whole number of %s elements: copy the tensor first",
                     (long long)t->dims[t->ndim + i], eas_dtype_name((eas_dtype)t->arg.dtype));
             return 0;
         }
@@ -86,7 +95,8 @@ static int settled(Tensor *t)
     if (eas_device_has_host_memory(t->device))
         return 1;
     if (!eas_device_handle(t->device, t->arg.v.data, &offset)) {
-        py_fail(PyExc_BufferError, "memory of '%s' has no handle that others could use: move the tensor with .to(\"cpu\") first",
+        py_fail(PyExc_BufferError,
+                "memory of '%s' has no handle that others could use: move the tensor with .to(\"cpu\") first",
                 eas_device_name(t->device));
         return 0;
     }
@@ -98,7 +108,8 @@ static int fill(dl_tensor *d, Tensor *t)
 {
     if (!whole_strides(t) || !settled(t))
         return 0;
-    *d = (dl_tensor){t->arg.v.data, device_of(t), t->ndim, dtype_out((eas_dtype)t->arg.dtype), t->dims, t->dims + 2 * t->ndim, 0};
+    *d = (dl_tensor){t->arg.v.data, device_of(t),          t->ndim, dtype_out((eas_dtype)t->arg.dtype),
+                     t->dims,       t->dims + 2 * t->ndim, 0};
     if (!eas_device_has_host_memory(t->device)) { /* a handle, and where in it */
         size_t offset;
         d->data = eas_device_handle(t->device, t->arg.v.data, &offset);
@@ -150,29 +161,37 @@ static int pair(PyObject *o, const char *what, long out[2])
         out[i] = PyLong_AsLong(PyTuple_GET_ITEM(o, i));
     return !PyErr_Occurred();
 }
-/* The tensor as it is exported: itself, or a copy where one is asked for. New reference; NULL with an exception. */
+/* The tensor as it is exported: itself, or a copy where one is asked for. New reference; NULL with an
+ * exception. */
 static Tensor *exported(Tensor *t, const long want[2], PyObject *copy)
 {
-    bool here = want[0] == device_of(t).type && want[1] == device_of(t).id, host = want[0] == DL_CPU && want[1] == 0;
+    bool here = want[0] == device_of(t).type && want[1] == device_of(t).id,
+         host = want[0] == DL_CPU && want[1] == 0;
     if (!here && !host)
-        return py_fail(PyExc_BufferError, "the tensor is on '%s' and cannot be exported to DLPack device (%ld, %ld): move it with .to() first",
-                       eas_device_name(t->device), want[0], want[1]),
+        return py_fail(
+                   PyExc_BufferError,
+                   "the tensor is on '%s' and cannot be exported to DLPack device (%ld, %ld): move it with .to() first",
+                   eas_device_name(t->device), want[0], want[1]),
                NULL;
     if (!here && copy == Py_False)
-        return py_fail(PyExc_BufferError, "the tensor is on '%s': to reach the CPU it must be copied, which copy=False forbids",
+        return py_fail(PyExc_BufferError,
+                       "the tensor is on '%s': to reach the CPU it must be copied, which copy=False forbids",
                        eas_device_name(t->device)),
                NULL;
     if (here && copy != Py_True)
         return (Tensor *)Py_NewRef(t);
     return tensor_copy(t, here ? t->device : G.cpu);
 }
-/* Devices other than the CPU are waited for unless -1 says that the consumer does it; they have no streams of a kind that DLPack numbers. */
+/* Devices other than the CPU are waited for unless -1 says that the consumer does it; they have no streams of
+ * a kind that DLPack numbers. */
 static int check_stream(const Tensor *t, PyObject *stream)
 {
-    if (stream == Py_None || (!eas_device_has_host_memory(t->device) && PyLong_Check(stream) && PyLong_AsLong(stream) == -1))
+    if (stream == Py_None ||
+        (!eas_device_has_host_memory(t->device) && PyLong_Check(stream) && PyLong_AsLong(stream) == -1))
         return 1;
     PyErr_Clear();
-    py_fail(PyExc_BufferError, "stream must be None for a tensor on '%s', got %R", eas_device_name(t->device), stream);
+    py_fail(PyExc_BufferError, "stream must be None for a tensor on '%s', got %R", eas_device_name(t->device),
+            stream);
     return 0;
 }
 PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kw)
@@ -183,7 +202,8 @@ PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kw)
     long max[2] = {0, 0}, want[2] = {device_of(t).type, device_of(t).id};
     if (!PyArg_ParseTupleAndKeywords(args, kw, "|$OOOO:__dlpack__", names, &stream, &version, &device, &copy))
         return NULL;
-    if ((version != Py_None && !pair(version, "max_version", max)) || (device != Py_None && !pair(device, "dl_device", want)))
+    if ((version != Py_None && !pair(version, "max_version", max)) ||
+        (device != Py_None && !pair(device, "dl_device", want)))
         return NULL;
     if (copy != Py_None && !PyBool_Check(copy))
         return py_fail(PyExc_TypeError, "copy must be None, True or False, got %R", copy);
@@ -230,19 +250,23 @@ static Tensor *over_handle(const dl_tensor *d, eas_dtype dt, const int64_t *stri
     eas_status st = eas_buffer_adopt(dev, d->data, NULL, NULL, &b);
     if (st != EAS_OK)
         return py_raise(st), NULL;
-    Tensor *t = tensor_over(dev, dt, d->ndim, d->shape, strides, (char *)eas_buffer_address(b) + d->byte_offset, readonly, NULL);
+    Tensor *t = tensor_over(dev, dt, d->ndim, d->shape, strides,
+                            (char *)eas_buffer_address(b) + d->byte_offset, readonly, NULL);
     if (!t)
         return eas_buffer_release(b), NULL;
     t->buf = b;
     int64_t lo, hi, size = (int64_t)eas_dtype_size(dt);
     tensor_span(t, &lo, &hi);
     uint64_t room = eas_buffer_size(b);
-    if (d->byte_offset % (uint64_t)size == 0 && d->byte_offset <= room && lo >= -(int64_t)d->byte_offset && hi <= (int64_t)(room - d->byte_offset))
+    if (d->byte_offset % (uint64_t)size == 0 && d->byte_offset <= room && lo >= -(int64_t)d->byte_offset &&
+        hi <= (int64_t)(room - d->byte_offset))
         return t;
     Py_DECREF(t);
-    return py_fail(PyExc_BufferError,
-                   "a buffer of %llu bytes on '%s' does not hold the tensor: bytes %lld to %lld from offset %llu, in elements of %lld",
-                   (unsigned long long)room, eas_device_name(dev), (long long)lo, (long long)hi, (unsigned long long)d->byte_offset, (long long)size),
+    return py_fail(
+               PyExc_BufferError,
+               "a buffer of %llu bytes on '%s' does not hold the tensor: bytes %lld to %lld from offset %llu, in elements of %lld",
+               (unsigned long long)room, eas_device_name(dev), (long long)lo, (long long)hi,
+               (unsigned long long)d->byte_offset, (long long)size),
            NULL;
 }
 static Tensor *over(const dl_tensor *d, bool readonly)
@@ -250,12 +274,15 @@ static Tensor *over(const dl_tensor *d, bool readonly)
     int dt = dlpack_dtype(d->dtype);
     int64_t strides[NPY_MAXDIMS];
     if (dt < 0)
-        return py_fail(PyExc_TypeError, "DLPack element type (code %d, %d bits, %d lanes) is not supported", d->dtype.code, d->dtype.bits,
-                       d->dtype.lanes),
+        return py_fail(PyExc_TypeError, "DLPack element type (code %d, %d bits, %d lanes) is not supported",
+                       d->dtype.code, d->dtype.bits, d->dtype.lanes),
                NULL;
     bool handle = by_handle(d->device.type);
     if (d->device.type != DL_CPU && d->device.type != DL_CUDA_HOST && !handle)
-        return py_fail(PyExc_RuntimeError, "DLPack device type %d is not reachable from here: move the data to the CPU first", d->device.type), NULL;
+        return py_fail(PyExc_RuntimeError,
+                       "DLPack device type %d is not reachable from here: move the data to the CPU first",
+                       d->device.type),
+               NULL;
     if (d->ndim < 0 || d->ndim > NPY_MAXDIMS)
         return py_fail(PyExc_ValueError, "%d dims; a tensor has at most %d", d->ndim, NPY_MAXDIMS), NULL;
     if (d->ndim && !d->shape)
@@ -267,18 +294,27 @@ static Tensor *over(const dl_tensor *d, bool readonly)
         if (!__builtin_mul_overflow(d->strides[i], (int64_t)eas_dtype_size((eas_dtype)dt), &strides[i]))
             continue;
         if (any && d->shape[i] > 1)
-            return py_fail(PyExc_ValueError, "a stride of %lld elements along axis %d leads out of any memory", (long long)d->strides[i], i), NULL;
+            return py_fail(PyExc_ValueError,
+                           "a stride of %lld elements along axis %d leads out of any memory",
+                           (long long)d->strides[i], i),
+                   NULL;
         strides[i] = 0; /* of no meaning */
     }
     if (d->byte_offset > INT64_MAX)
-        return py_fail(PyExc_ValueError, "an offset of %llu bytes leads out of any memory", (unsigned long long)d->byte_offset), NULL;
+        return py_fail(PyExc_ValueError, "an offset of %llu bytes leads out of any memory",
+                       (unsigned long long)d->byte_offset),
+               NULL;
     if (handle)
         return over_handle(d, (eas_dtype)dt, d->strides ? strides : NULL, readonly);
     void *at = (void *)((uintptr_t)d->data + (uintptr_t)d->byte_offset);
-    Tensor *t = tensor_over(G.cpu, (eas_dtype)dt, d->ndim, d->shape, d->strides ? strides : NULL, at, readonly, NULL);
+    Tensor *t =
+        tensor_over(G.cpu, (eas_dtype)dt, d->ndim, d->shape, d->strides ? strides : NULL, at, readonly, NULL);
     if (t && t->arg.count && !d->data) {
         Py_DECREF(t);
-        return py_fail(PyExc_BufferError, "there is no memory behind the tensor: it is fake, functional, or its storage was freed"), NULL;
+        return py_fail(
+                   PyExc_BufferError,
+                   "there is no memory behind the tensor: it is fake, functional, or its storage was freed"),
+               NULL;
     }
     if (t && (uintptr_t)t->arg.v.data % eas_dtype_size((eas_dtype)dt))
         t->tag = 0;
@@ -331,7 +367,8 @@ static PyObject *consume(PyObject *c)
 /* o.__dlpack__(max_version=(1, 0), copy=...), or without what older producers do not know */
 static PyObject *ask(PyObject *o, PyObject *copy)
 {
-    PyObject *f = PyObject_GetAttr(o, N.__dlpack__), *kw = f ? Py_BuildValue("{O(ii)}", N.max_version, 1, 0) : NULL,
+    PyObject *f = PyObject_GetAttr(o, N.__dlpack__),
+             *kw = f ? Py_BuildValue("{O(ii)}", N.max_version, 1, 0) : NULL,
              *none = kw ? PyTuple_New(0) : NULL;
     if (none && copy != Py_None && PyDict_SetItem(kw, N.copy, copy) < 0)
         Py_CLEAR(none);
@@ -358,14 +395,17 @@ static int reachable(PyObject *o)
     Py_DECREF(d);
     if (type == DL_CPU || type == DL_CUDA_HOST || by_handle(type) || type == -1)
         return 1;
-    py_fail(PyExc_RuntimeError, "the %s is on DLPack device type %ld, which is not reachable from here: move it to the CPU first",
+    py_fail(PyExc_RuntimeError,
+            "the %s is on DLPack device type %ld, which is not reachable from here: move it to the CPU first",
             Py_TYPE(o)->tp_name, type);
     return 0;
 }
 static PyObject *by_method(PyObject *o, PyObject *copy)
 {
     if (!PyObject_HasAttr(o, N.__dlpack__))
-        return py_fail(PyExc_TypeError, "from_dlpack takes an object with __dlpack__ or a DLPack capsule, got %s", Py_TYPE(o)->tp_name);
+        return py_fail(PyExc_TypeError,
+                       "from_dlpack takes an object with __dlpack__ or a DLPack capsule, got %s",
+                       Py_TYPE(o)->tp_name);
     PyObject *c = reachable(o) ? ask(o, copy) : NULL, *t = c ? consume(c) : NULL;
     Py_XDECREF(c);
     return t;
@@ -387,20 +427,25 @@ PyObject *tensor_from_dlpack(PyObject *o, PyObject *copy)
 const dl_api *dlpack_api(PyTypeObject *type)
 {
     PyObject *c = PyObject_GetAttr((PyObject *)type, N.__dlpack_c_exchange_api__);
-    const dl_api *api = c && PyCapsule_IsValid(c, "dlpack_exchange_api") ? PyCapsule_GetPointer(c, "dlpack_exchange_api") : NULL;
+    const dl_api *api = c && PyCapsule_IsValid(c, "dlpack_exchange_api")
+                          ? PyCapsule_GetPointer(c, "dlpack_exchange_api")
+                          : NULL;
     PyErr_Clear();
     Py_XDECREF(c); /* the table lives as long as the process */
     while (api && api->major != 1)
         api = api->prev;
     return api;
 }
-static int api_allocate(dl_tensor *like, dl_versioned **out, void *ctx, void (*fail)(void *ctx, const char *kind, const char *message))
+static int api_allocate(dl_tensor *like, dl_versioned **out, void *ctx,
+                        void (*fail)(void *ctx, const char *kind, const char *message))
 {
     PyGILState_STATE gil = PyGILState_Ensure();
     int dt = dlpack_dtype(like->dtype);
     eas_device *d = device_by_type(like->device.type);
     d = d ? py_device_named(eas_device_name(d)) : NULL;
-    Tensor *t = d && dt >= 0 && like->ndim >= 0 && like->ndim <= NPY_MAXDIMS ? tensor_new(d, (eas_dtype)dt, like->ndim, like->shape) : NULL;
+    Tensor *t = d && dt >= 0 && like->ndim >= 0 && like->ndim <= NPY_MAXDIMS
+                  ? tensor_new(d, (eas_dtype)dt, like->ndim, like->shape)
+                  : NULL;
     *out = t ? dlpack_give(t, false) : NULL;
     Py_XDECREF(t);
     PyErr_Clear();
@@ -425,7 +470,8 @@ static int api_stream(int32_t device, int32_t id, void **out) /* what is handed 
     *out = NULL;
     return 0;
 }
-static const dl_api our_api = {1, 3, NULL, api_allocate, api_managed_from, api_managed_to, api_view, api_stream};
+static const dl_api our_api = {1,        3,         NULL, api_allocate, api_managed_from, api_managed_to,
+                               api_view, api_stream};
 
 int dlpack_init(void)
 {

@@ -1,4 +1,5 @@
-/* dlpack.h: DLPack's structures as its specification lays them out, and what dlpack.c and torch.c tell each other. */
+/* dlpack.h: DLPack's structures as its specification lays them out, and what dlpack.c and torch.c tell each
+ * other. */
 #ifndef EAS_PY_DLPACK_H
 #define EAS_PY_DLPACK_H
 
@@ -34,7 +35,8 @@ typedef struct dl_versioned {
 typedef struct dl_api { /* what a type's __dlpack_c_exchange_api__ holds */
     uint32_t major, minor;
     const struct dl_api *prev;
-    int (*allocate)(dl_tensor *like, dl_versioned **out, void *ctx, void (*fail)(void *ctx, const char *kind, const char *message));
+    int (*allocate)(dl_tensor *like, dl_versioned **out, void *ctx,
+                    void (*fail)(void *ctx, const char *kind, const char *message));
     int (*managed_from)(void *object, dl_versioned **out);
     int (*managed_to)(dl_versioned *m, void **object); /* takes m, whatever happens */
     int (*view)(void *object, dl_tensor *out);         /* may be NULL; valid until control returns */
@@ -46,7 +48,8 @@ enum { DL_READ_ONLY = 1, DL_IS_COPIED = 2 };
 
 int dlpack_dtype(dl_dtype d);                   /* eas_dtype or -1 */
 const dl_api *dlpack_api(PyTypeObject *type);   /* of DLPack 1.x; NULL if the type has none */
-PyObject *dlpack_take(dl_versioned *m);         /* a tensor over it; m is the tensor's, or deleted on failure */
+/* a tensor over it; m is the tensor's, or deleted on failure */
+PyObject *dlpack_take(dl_versioned *m);
 dl_versioned *dlpack_give(Tensor *t, bool copied); /* NULL with an exception */
 
 #endif

@@ -1,5 +1,5 @@
-/* dtype.c: DType, the element types as Python objects (mk.f32, ...): one object per type, so identity is equality; and the
- * way from NumPy's, torch's and the buffer protocol's names of them. */
+/* dtype.c: DType, the element types as Python objects (mk.f32, ...): one object per type, so identity is
+ * equality; and the way from NumPy's, torch's and the buffer protocol's names of them. */
 #include "py.h"
 
 #include <string.h>
@@ -9,14 +9,16 @@ typedef struct DType {
 } DType;
 
 static const char *const numpy_names[EAS_NDTYPES] = {
-    [EAS_BOOL] = "bool",     [EAS_I8] = "int8",     [EAS_I16] = "int16",   [EAS_I32] = "int32",  [EAS_I64] = "int64",
-    [EAS_U8] = "uint8",      [EAS_U16] = "uint16",  [EAS_U32] = "uint32",  [EAS_U64] = "uint64", [EAS_F16] = "float16",
-    [EAS_BF16] = "bfloat16", [EAS_F32] = "float32", [EAS_F64] = "float64",
+    [EAS_BOOL] = "bool",   [EAS_I8] = "int8",     [EAS_I16] = "int16",     [EAS_I32] = "int32",
+    [EAS_I64] = "int64",   [EAS_U8] = "uint8",    [EAS_U16] = "uint16",    [EAS_U32] = "uint32",
+    [EAS_U64] = "uint64",  [EAS_F16] = "float16", [EAS_BF16] = "bfloat16", [EAS_F32] = "float32",
+    [EAS_F64] = "float64",
 };
 static const int numpy_nums[EAS_NDTYPES] = {
-    [EAS_BOOL] = NPY_BOOL, [EAS_I8] = NPY_INT8,     [EAS_I16] = NPY_INT16,   [EAS_I32] = NPY_INT32,  [EAS_I64] = NPY_INT64,
-    [EAS_U8] = NPY_UINT8,  [EAS_U16] = NPY_UINT16,  [EAS_U32] = NPY_UINT32,  [EAS_U64] = NPY_UINT64, [EAS_F16] = NPY_FLOAT16,
-    [EAS_BF16] = -1,       [EAS_F32] = NPY_FLOAT32, [EAS_F64] = NPY_FLOAT64,
+    [EAS_BOOL] = NPY_BOOL,   [EAS_I8] = NPY_INT8,     [EAS_I16] = NPY_INT16,  [EAS_I32] = NPY_INT32,
+    [EAS_I64] = NPY_INT64,   [EAS_U8] = NPY_UINT8,    [EAS_U16] = NPY_UINT16, [EAS_U32] = NPY_UINT32,
+    [EAS_U64] = NPY_UINT64,  [EAS_F16] = NPY_FLOAT16, [EAS_BF16] = -1,        [EAS_F32] = NPY_FLOAT32,
+    [EAS_F64] = NPY_FLOAT64,
 };
 
 static int by_str_of(PyObject *o, eas_dtype *out);
@@ -25,7 +27,8 @@ static int by_numpy(PyObject *o, eas_dtype *out);
 /* ---- the objects ---- */
 static PyObject *dtype_repr(PyObject *o)
 {
-    return PyUnicode_FromFormat("mk.%s%s", eas_dtype_name(((DType *)o)->dt), ((DType *)o)->dt == EAS_BOOL ? "_" : "");
+    return PyUnicode_FromFormat("mk.%s%s", eas_dtype_name(((DType *)o)->dt),
+                                ((DType *)o)->dt == EAS_BOOL ? "_" : "");
 }
 static PyObject *dtype_str(PyObject *o) { return PyUnicode_FromString(eas_dtype_name(((DType *)o)->dt)); }
 static PyObject *dtype_name(PyObject *o, void *c)
@@ -100,7 +103,8 @@ static PyMethodDef dtype_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot dtype_slots[] = {
-    {Py_tp_doc, "An element type: mk.bool_, mk.i8 ... mk.i64, mk.u8 ... mk.u64, mk.f16, mk.bf16, mk.f32, mk.f64. One object per type."},
+    {Py_tp_doc,
+     "An element type: mk.bool_, mk.i8 ... mk.i64, mk.u8 ... mk.u64, mk.f16, mk.bf16, mk.f32, mk.f64. One object per type."},
     {Py_tp_new, dtype_make},
     {Py_tp_repr, dtype_repr},
     {Py_tp_str, dtype_str},
@@ -135,7 +139,8 @@ int py_dtype_init(PyObject *module)
         o->dt = (eas_dtype)dt;
         G.dtypes[dt] = (PyObject *)o;
         const char *name = eas_dtype_name((eas_dtype)dt);
-        if (add_constant(G.dtype->tp_dict, (PyObject *)o, name, false) < 0 || add_constant(G.dtype->tp_dict, (PyObject *)o, name, true) < 0 ||
+        if (add_constant(G.dtype->tp_dict, (PyObject *)o, name, false) < 0 ||
+            add_constant(G.dtype->tp_dict, (PyObject *)o, name, true) < 0 ||
             add_constant(G.dtype->tp_dict, (PyObject *)o, numpy_names[dt], false) < 0)
             return -1;
     }
@@ -150,7 +155,8 @@ int py_dtype_of_npy(PyArray_Descr *d)
         return -1;
     if ((unsigned)d->type_num < NPY_NTYPES_LEGACY)
         return bind_npy_dtype[d->type_num] ? bind_npy_dtype[d->type_num] & TAG_DTYPE : -1;
-    if (d->type_num != G.bf16_num && strcmp(d->typeobj->tp_name, "bfloat16") && strcmp(d->typeobj->tp_name, "ml_dtypes.bfloat16"))
+    if (d->type_num != G.bf16_num && strcmp(d->typeobj->tp_name, "bfloat16") &&
+        strcmp(d->typeobj->tp_name, "ml_dtypes.bfloat16"))
         return -1;
     G.bf16_num = d->type_num;
     return EAS_BF16;
@@ -167,7 +173,8 @@ static int find_bf16(void)
     if (ok)
         G.bf16_num = d->type_num;
     else
-        py_fail(PyExc_TypeError, "NumPy has no bfloat16 of its own: install ml_dtypes, or look at the elements as uint16");
+        py_fail(PyExc_TypeError,
+                "NumPy has no bfloat16 of its own: install ml_dtypes, or look at the elements as uint16");
     Py_XDECREF(d);
     Py_XDECREF(t);
     Py_XDECREF(m);
@@ -207,7 +214,8 @@ static int by_numpy(PyObject *o, eas_dtype *out)
         *out = (eas_dtype)dt;
     return dt >= 0;
 }
-static int by_str_of(PyObject *o, eas_dtype *out) /* str itself, and torch's dtypes, whose str is "torch.float32" */
+static int by_str_of(PyObject *o,
+                     eas_dtype *out) /* str itself, and torch's dtypes, whose str is "torch.float32" */
 {
     bool is_str = PyUnicode_Check(o);
     if (!is_str && strcmp(Py_TYPE(o)->tp_name, "torch.dtype"))
@@ -226,8 +234,10 @@ int py_to_dtype(PyObject *o, const char *what, eas_dtype *out)
         return *out = ((DType *)o)->dt, 1;
     if (by_str_of(o, out) || (o != Py_None && by_numpy(o, out)))
         return 1;
-    py_fail_at(PyExc_TypeError, "%s: %R is not an element type; use mk.bool_, mk.i8 ... mk.i64, mk.u8 ... mk.u64, mk.f16, mk.bf16, mk.f32, mk.f64",
-               what, o);
+    py_fail_at(
+        PyExc_TypeError,
+        "%s: %R is not an element type; use mk.bool_, mk.i8 ... mk.i64, mk.u8 ... mk.u64, mk.f16, mk.bf16, mk.f32, mk.f64",
+        what, o);
     return 0;
 }
 int py_dtype_of_torch(PyObject *torch, PyObject *dtype)

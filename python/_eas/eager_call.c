@@ -29,15 +29,20 @@ static int read_grid(PyObject *o, int64_t grid[3])
 }
 /* ---- lanes of vmap ---- */
 
-static void drop_kernel(PyObject *capsule) { eas_kernel_release(PyCapsule_GetPointer(capsule, "eas_kernel")); }
+static void drop_kernel(PyObject *capsule)
+{
+    eas_kernel_release(PyCapsule_GetPointer(capsule, "eas_kernel"));
+}
 
-/* kernel_lanes(compiled, flags, axis): the kernel with lanes on that axis; flags: per parameter, does it have one part for each lane? */
+/* kernel_lanes(compiled, flags, axis): the kernel with lanes on that axis; flags: per parameter, does it have
+ * one part for each lane? */
 static PyObject *kernel_lanes(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
     uint8_t batched[PY_MAX_PARAMS] = {0};
     eas_kernel *k;
     (void)m;
-    if (nargs != 3 || !PyObject_TypeCheck(args[0], G.compiled) || !PyTuple_Check(args[1]) || PyTuple_GET_SIZE(args[1]) > PY_MAX_PARAMS)
+    if (nargs != 3 || !PyObject_TypeCheck(args[0], G.compiled) || !PyTuple_Check(args[1]) ||
+        PyTuple_GET_SIZE(args[1]) > PY_MAX_PARAMS)
         return py_fail(PyExc_TypeError, "kernel_lanes(compiled, flags, axis)");
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[1]); i++)
         batched[i] = PyTuple_GET_ITEM(args[1], i) == Py_True;
@@ -50,7 +55,8 @@ static PyObject *kernel_lanes(PyObject *m, PyObject *const *args, Py_ssize_t nar
 
 /* ---- calls ---- */
 
-/* What outputs hold before the launch: None, "zero", or a tensor that they begin as a copy of, which becomes an input. */
+/* What outputs hold before the launch: None, "zero", or a tensor that they begin as a copy of, which becomes
+ * an input. */
 static int read_begin(PyObject *o, Py_ssize_t nouts, eas_node **in, int *nin, int8_t *begin)
 {
     if (!PyTuple_Check(o) || PyTuple_GET_SIZE(o) != nouts)
@@ -60,7 +66,8 @@ static int read_begin(PyObject *o, Py_ssize_t nouts, eas_node **in, int *nin, in
         begin[i] = x == Py_None ? EAS_BEGIN_ANY : EAS_BEGIN_ZERO;
         if (x == Py_None || PyUnicode_Check(x))
             continue;
-        if (*nin >= PY_MAX_PARAMS - 1 || *nin >= 127 || !(in[*nin] = eager_arg(x, "from_kernel", "what an output begins as")))
+        if (*nin >= PY_MAX_PARAMS - 1 || *nin >= 127 ||
+            !(in[*nin] = eager_arg(x, "from_kernel", "what an output begins as")))
             return PyErr_Occurred() ? 0 : (py_fail(PyExc_ValueError, "kernel_call: too many tensors"), 0);
         begin[i] = (int8_t)(*nin)++;
     }
@@ -83,17 +90,22 @@ static int read_dims(PyObject *o, int rank, int nfactors, eas_shard_tensor *out)
     if (o == Py_None)
         return 1;
     if (!PyList_Check(o) || PyList_GET_SIZE(o) != rank)
-        return py_fail(PyExc_ValueError, "from_kernel: a sharding rule of %R for a tensor of %d dims", o, rank), 0;
+        return py_fail(PyExc_ValueError, "from_kernel: a sharding rule of %R for a tensor of %d dims", o,
+                       rank),
+               0;
     for (int d = 0; d < rank; d++) {
         PyObject *list = PyList_GET_ITEM(o, d);
         int n = PyList_Check(list) ? (int)PyList_GET_SIZE(list) : EAS_DIM_FACTORS + 1;
         if (n > EAS_DIM_FACTORS)
-            return py_fail(PyExc_ValueError, "from_kernel: a dim of more than %d factors", EAS_DIM_FACTORS), 0;
+            return py_fail(PyExc_ValueError, "from_kernel: a dim of more than %d factors", EAS_DIM_FACTORS),
+                   0;
         out->dims[d].n = n;
         for (int i = 0; i < n; i++) {
             long f = PyLong_AsLong(PyList_GET_ITEM(list, i));
             if (f < 0 || f >= nfactors)
-                return PyErr_Occurred() ? 0 : (py_fail(PyExc_ValueError, "from_kernel: factor %ld of %d", f, nfactors), 0);
+                return PyErr_Occurred()
+                         ? 0
+                         : (py_fail(PyExc_ValueError, "from_kernel: factor %ld of %d", f, nfactors), 0);
             out->dims[d].factors[i] = (uint16_t)f;
         }
     }
@@ -104,7 +116,9 @@ static int read_rule_factors(PyObject *factors, PyObject *symbols, part_rule *p)
 {
     p->r.nfactors = (int)PyList_GET_SIZE(factors);
     if (p->r.nfactors > EAS_MAX_FACTORS || PyList_GET_SIZE(symbols) != p->r.nfactors)
-        return py_fail(PyExc_ValueError, "from_kernel: a sharding rule has at most %d factors", EAS_MAX_FACTORS), 0;
+        return py_fail(PyExc_ValueError, "from_kernel: a sharding rule has at most %d factors",
+                       EAS_MAX_FACTORS),
+               0;
     for (int i = 0; i < p->r.nfactors; i++) {
         long long size;
         int kind;
@@ -117,13 +131,15 @@ static int read_rule_factors(PyObject *factors, PyObject *symbols, part_rule *p)
     return 1;
 }
 
-/* rule: (factors, symbols, dims of arguments, dims of outputs, numbers of arguments, grid, sums, lanes); order: which input an argument is. begin: which output an input is the beginning of. */
-static int tell_rule(PyObject *rule, eas_node *result, int nparams, const int8_t *order, int nin, eas_node *const *in, int nouts,
-                     const eas_node_type *outs, const int8_t *begin)
+/* rule: (factors, symbols, dims of arguments, dims of outputs, numbers of arguments, grid, sums, lanes);
+ * order: which input an argument is. begin: which output an input is the beginning of. */
+static int tell_rule(PyObject *rule, eas_node *result, int nparams, const int8_t *order, int nin,
+                     eas_node *const *in, int nouts, const eas_node_type *outs, const int8_t *begin)
 {
     PyObject *factors, *symbols, *args, *results, *numbers, *grid, *sums;
-    int lanes, ok = PyArg_ParseTuple(rule, "O!O!O!O!O!OO!p:rule", &PyList_Type, &factors, &PyList_Type, &symbols, &PyList_Type, &args, &PyList_Type,
-                                     &results, &PyList_Type, &numbers, &grid, &PyList_Type, &sums, &lanes);
+    int lanes, ok = PyArg_ParseTuple(rule, "O!O!O!O!O!OO!p:rule", &PyList_Type, &factors, &PyList_Type,
+                                     &symbols, &PyList_Type, &args, &PyList_Type, &results, &PyList_Type,
+                                     &numbers, &grid, &PyList_Type, &sums, &lanes);
     part_rule *p = ok ? PyMem_Calloc(1, sizeof *p) : NULL;
     if (!p)
         return ok ? (PyErr_NoMemory(), 0) : 0;
@@ -150,8 +166,12 @@ static int tell_rule(PyObject *rule, eas_node *result, int nparams, const int8_t
     }
     ok = ok && (grid == Py_None || read_grid(grid, p->grid));
     if (ok) {
-        eas_call_rule told = {
-            .factors = &p->r, .sizes = p->sizes, .grid = grid == Py_None ? NULL : p->grid, .numbers = p->numbers, .sums = p->sums, .lanes = lanes};
+        eas_call_rule told = {.factors = &p->r,
+                              .sizes = p->sizes,
+                              .grid = grid == Py_None ? NULL : p->grid,
+                              .numbers = p->numbers,
+                              .sums = p->sums,
+                              .lanes = lanes};
         eas_status st = eas_node_call_rule(result, &told);
         ok = st == EAS_OK ? 1 : (py_raise(st), 0);
     }
@@ -159,13 +179,16 @@ static int tell_rule(PyObject *rule, eas_node *result, int nparams, const int8_t
     return ok;
 }
 
-/* kernel_call(compiled, arguments, outputs, grid[, begin[, rule]]): arguments in the order of the kernel's parameters: tensors, numbers, or the number of an output in a list of
- * one. Gives the tensors of the outputs. compiled may be what kernel_lanes gave. rule: how the call can be cut along axes of a mesh (tell_rule), or None. */
+/* kernel_call(compiled, arguments, outputs, grid[, begin[, rule]]): arguments in the order of the kernel's
+ * parameters: tensors, numbers, or the number of an output in a list of one. Gives the tensors of the
+ * outputs. compiled may be what kernel_lanes gave. rule: how the call can be cut along axes of a mesh
+ * (tell_rule), or None. */
 static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)m;
     bool lanes = nargs >= 4 && PyCapsule_IsValid(args[0], "eas_kernel");
-    if (nargs < 4 || nargs > 6 || (!lanes && !PyObject_TypeCheck(args[0], G.compiled)) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]))
+    if (nargs < 4 || nargs > 6 || (!lanes && !PyObject_TypeCheck(args[0], G.compiled)) ||
+        !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]))
         return py_fail(PyExc_TypeError, "kernel_call(compiled, arguments, outputs, grid[, begin[, rule]])");
     eas_kernel *k = lanes ? PyCapsule_GetPointer(args[0], "eas_kernel") : ((Compiled *)args[0])->k;
     Py_ssize_t n = PyTuple_GET_SIZE(args[1]), nouts = PyTuple_GET_SIZE(args[2]);
@@ -193,10 +216,11 @@ static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
     ok = ok && (!begun || read_begin(args[4], nouts, in, &nin, begin));
     if (ok && (args[3] == Py_None || read_grid(args[3], grid))) {
         eas_site_set(site_here());
-        eas_status st =
-            eas_node_call_begun(k, nin, in, (int)nouts, out->type, begun ? begin : NULL, (int)n, order, args[3] == Py_None ? NULL : grid, results);
+        eas_status st = eas_node_call_begun(k, nin, in, (int)nouts, out->type, begun ? begin : NULL, (int)n,
+                                            order, args[3] == Py_None ? NULL : grid, results);
         int told = st != EAS_OK || nargs < 6 || args[5] == Py_None || nouts == 0 ||
-                   tell_rule(args[5], results[0], (int)n, order, nin, in, (int)nouts, out->type, begun ? begin : NULL);
+                   tell_rule(args[5], results[0], (int)n, order, nin, in, (int)nouts, out->type,
+                             begun ? begin : NULL);
         bool sharded = false;
         for (int i = 0; i < nin && st == EAS_OK; i++)
             sharded |= eas_node_is_sharded(in[i]) != 0;
@@ -211,11 +235,13 @@ static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
     PyMem_Free(out);
     return list;
 }
-/* native_call(name, tensors, outputs, numbers): a function of the host's (src/native/native.def). outputs: (shape, dtype) each; numbers: ints or symbolic sizes. */
+/* native_call(name, tensors, outputs, numbers): a function of the host's (src/native/native.def). outputs:
+ * (shape, dtype) each; numbers: ints or symbolic sizes. */
 static PyObject *native_call(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)m;
-    if (nargs != 4 || !PyUnicode_Check(args[0]) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]) || !PyTuple_Check(args[3]))
+    if (nargs != 4 || !PyUnicode_Check(args[0]) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]) ||
+        !PyTuple_Check(args[3]))
         return py_fail(PyExc_TypeError, "native_call(name, tensors, outputs, numbers)");
     Py_ssize_t n = PyTuple_GET_SIZE(args[1]), nouts = PyTuple_GET_SIZE(args[2]);
     eas_node *in[16], *results[16];
@@ -232,7 +258,8 @@ static PyObject *native_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
     PyObject *list = NULL;
     if (ok) {
         eas_site_set(site_here());
-        eas_status st = eas_node_native(PyUnicode_AsUTF8(args[0]), nin, in, (int)nouts, out->type, nnumbers, numbers, results);
+        eas_status st = eas_node_native(PyUnicode_AsUTF8(args[0]), nin, in, (int)nouts, out->type, nnumbers,
+                                        numbers, results);
         list = eager_results(st, nouts, results);
     }
     for (int i = 0; i < nin; i++)
@@ -256,10 +283,13 @@ static PyObject *lapack_name(PyObject *m, PyObject *unused)
     return name ? PyUnicode_FromString(name) : Py_NewRef(Py_None);
 }
 static PyMethodDef functions[] = {
-    {"native_call", (PyCFunction)(void (*)(void))native_call, METH_FASTCALL, "native_call(name, tensors, outputs, numbers)"},
+    {"native_call", (PyCFunction)(void (*)(void))native_call, METH_FASTCALL,
+     "native_call(name, tensors, outputs, numbers)"},
     {"lapack_path", lapack_path, METH_O, "lapack_path(path): a file that a LAPACK may be in"},
     {"lapack_name", lapack_name, METH_NOARGS, "lapack_name(): the file of the LAPACK in use, or None"},
-    {"kernel_call", (PyCFunction)(void (*)(void))kernel_call, METH_FASTCALL, "kernel_call(compiled, arguments, outputs, grid[, begin])"},
-    {"kernel_lanes", (PyCFunction)(void (*)(void))kernel_lanes, METH_FASTCALL, "kernel_lanes(compiled, flags, axis)"},
+    {"kernel_call", (PyCFunction)(void (*)(void))kernel_call, METH_FASTCALL,
+     "kernel_call(compiled, arguments, outputs, grid[, begin])"},
+    {"kernel_lanes", (PyCFunction)(void (*)(void))kernel_lanes, METH_FASTCALL,
+     "kernel_lanes(compiled, flags, axis)"},
     {NULL, NULL, 0, NULL}};
 int eager_call_init(PyObject *module) { return PyModule_AddFunctions(module, functions); }

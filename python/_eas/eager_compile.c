@@ -1,5 +1,6 @@
-/* eager_compile.c: compiled functions. A call is looked up among the programs that were made before (eager_key.c); on a miss the function runs once on
- * placeholders. Captured tensors are inputs of the program. */
+/* eager_compile.c: compiled functions. A call is looked up among the programs that were made before
+ * (eager_key.c); on a miss the function runs once on placeholders. Captured tensors are inputs of the
+ * program. */
 #include "eager_compile.h"
 
 #include <string.h>
@@ -40,7 +41,8 @@ static eas_node *placeholder(const leaf_sig *s, int index)
         }
         return n;
     }
-    eas_status st = eas_node_input(index, (eas_dtype)s->dtype, s->rank, s->shape, s->batch_dims, s->device, &n);
+    eas_status st =
+        eas_node_input(index, (eas_dtype)s->dtype, s->rank, s->shape, s->batch_dims, s->device, &n);
     if (st != EAS_OK)
         return py_raise(st), NULL;
     if (s->value && !node_set_sharding(n, s->value)) {
@@ -131,7 +133,10 @@ static int argument_handles(Entry *e, const leaves *l, PyObject *list, eas_node 
             continue;
         if (eager_node(t) != inputs[k]) {
             if (!eager_check(l->at[i]))
-                return py_fail(graph_break, "the function assigns to elements of an array that is an argument, which a replay cannot do"), 0;
+                return py_fail(
+                           graph_break,
+                           "the function assigns to elements of an array that is an argument, which a replay cannot do"),
+                       0;
             if (!write_handle(e, k, t, values))
                 return 0;
         }
@@ -241,8 +246,8 @@ static PyObject *with_writes(Entry *e, PyObject *result, PyObject *values)
     return r;
 }
 /* The function on placeholders: its result and what it changed, everything put back. */
-static PyObject *traced_result(CompiledFn *c, Entry *e, const leaves *l, PyObject *list, PyObject *captured, eas_node **inputs, void **keys,
-                               int nargs, state *st)
+static PyObject *traced_result(CompiledFn *c, Entry *e, const leaves *l, PyObject *list, PyObject *captured,
+                               eas_node **inputs, void **keys, int nargs, state *st)
 {
     random_scope random = {.index = e->ninputs};
     tracing t = {now, keys + nargs, inputs + nargs, e->ninputs - nargs};
@@ -264,8 +269,8 @@ static PyObject *traced_result(CompiledFn *c, Entry *e, const leaves *l, PyObjec
     e->differentiates = eager_derivatives() != derivatives;
     random_pop(&random);
     sizes_pop(&call_sizes);
-    int ok =
-        result && state_changes(st, e, values) && argument_handles(e, l, list, inputs, values) && captured_handles(e, captured, keys, nargs, values);
+    int ok = result && state_changes(st, e, values) && argument_handles(e, l, list, inputs, values) &&
+             captured_handles(e, captured, keys, nargs, values);
     if (!ok) {
         PyObject *type, *v, *tb;
         PyErr_Fetch(&type, &v, &tb);
@@ -305,7 +310,8 @@ static int run_traced(CompiledFn *c, Entry *e, const leaves *l, PyObject *values
         bounds b = bounds_of(e);
         if (d) {
             Py_BEGIN_ALLOW_THREADS; /* other threads have what it waits for, and need the GIL */
-            status = eas_program_new_bounded(e->ninputs + (e->draws > 0), inputs, nouts, outs, d, b.n, b.symbols, b.most, &e->program);
+            status = eas_program_new_bounded(e->ninputs + (e->draws > 0), inputs, nouts, outs, d, b.n,
+                                             b.symbols, b.most, &e->program);
             Py_END_ALLOW_THREADS;
         }
         ok = d && status == EAS_OK;
@@ -356,7 +362,8 @@ static int plan_donation(CompiledFn *c, Entry *e, const leaves *l)
         }
     return 1;
 }
-/* The inputs of a run. All are counted for its time: without the GIL other threads may rebind handles and names. */
+/* The inputs of a run. All are counted for its time: without the GIL other threads may rebind handles and
+ * names. */
 typedef struct inputs {
     int n, room;
     eas_node **node;
@@ -429,8 +436,8 @@ static void disown(const inputs *in)
         eas_node *n = in->node[i], *gone;
         Eager *t = (Eager *)in->who[i];
         if (in->donated[i] && t->n == n &&
-            eas_node_input(EAS_INPUT_DONATED, eas_node_dtype(n), eas_node_rank(n), eas_node_shape(n), eas_node_batch_dims(n), eas_node_device(n),
-                           &gone) == EAS_OK) {
+            eas_node_input(EAS_INPUT_DONATED, eas_node_dtype(n), eas_node_rank(n), eas_node_shape(n),
+                           eas_node_batch_dims(n), eas_node_device(n), &gone) == EAS_OK) {
             t->n = gone;
             eas_node_release(n);
         }
@@ -443,8 +450,8 @@ static bool is_rebound(const Entry *e, int input)
             return true;
     return false;
 }
-/* An argument that is assigned to must not be there under another name, which the recording knew nothing of. (Captured tensors are found by what they
- * are, so other names do not matter.) */
+/* An argument that is assigned to must not be there under another name, which the recording knew nothing of.
+ * (Captured tensors are found by what they are, so other names do not matter.) */
 static bool handles_alone(const Entry *e, const inputs *in)
 {
     int nargs = 0;
@@ -488,11 +495,13 @@ static PyObject *result_of(const Entry *e, int i, eas_node **results, int *next,
         return eager_wrap(eas_node_retain(eager_node(e->outs[i])));
     if (of == CONSTANT)
         return Py_NewRef(e->outs[i]);
-    return eager_check(in->who[of]) && !is_rebound(e, of) ? Py_NewRef(in->who[of]) : eager_wrap(eas_node_retain(in->node[of]));
+    return eager_check(in->who[of]) && !is_rebound(e, of) ? Py_NewRef(in->who[of])
+                                                          : eager_wrap(eas_node_retain(in->node[of]));
 }
 static PyObject *collect(const Entry *e, eas_node **results, const inputs *in) /* takes the results */
 {
-    PyObject *few[FAST_LEAVES], **at = e->nouts <= FAST_LEAVES ? few : PyMem_New(PyObject *, (size_t)e->nouts);
+    PyObject *few[FAST_LEAVES],
+        **at = e->nouts <= FAST_LEAVES ? few : PyMem_New(PyObject *, (size_t)e->nouts);
     int next = 0, ok = at != NULL;
     for (int i = 0; at && i < e->nouts; i++) {
         at[i] = result_of(e, i, results, &next, in);
@@ -517,14 +526,16 @@ static eas_status go(Entry *e, const inputs *in, eas_node **results)
         st = eas_program_tune(e->program, in->n, in->node, &launch);
     e->tune = false;
     if (st == EAS_OK)
-        st = eas_program_run(e->program, in->n, in->node, e->any_donated ? in->donated : NULL, &launch, results);
+        st = eas_program_run(e->program, in->n, in->node, e->any_donated ? in->donated : NULL, &launch,
+                             results);
     later_check();
     return st;
 }
 static PyObject *run_program(CompiledFn *c, Entry *e, const leaves *l, PyObject **env, int nenv)
 {
     inputs in;
-    eas_node *few[FAST_LEAVES], **results = e->nresults <= FAST_LEAVES ? few : PyMem_New(eas_node *, (size_t)e->nresults);
+    eas_node *few[FAST_LEAVES],
+        **results = e->nresults <= FAST_LEAVES ? few : PyMem_New(eas_node *, (size_t)e->nresults);
     PyObject *r = NULL;
     if (!results)
         return PyErr_NoMemory();
@@ -547,7 +558,8 @@ static PyObject *run_program(CompiledFn *c, Entry *e, const leaves *l, PyObject 
 }
 
 /* ---- looking up ---- */
-/* Counted. Comparing runs Python code, so other threads may change the list meanwhile: an entry is kept while it is looked at, and then looked up again. */
+/* Counted. Comparing runs Python code, so other threads may change the list meanwhile: an entry is kept while
+ * it is looked at, and then looked up again. */
 static Entry *find(CompiledFn *c, leaves *l, PyObject **env, int *nenv)
 {
     for (int i = 0; i < c->n; i++) {
@@ -595,7 +607,8 @@ static void take_values(leaves *l, PyObject *values, PyObject **env, int *nenv)
         }
     Py_XSETREF(l->env, Py_NewRef(values));
 }
-/* A new entry for the call. A function that cannot be traced gets one that runs it as it is; *why: the reason. */
+/* A new entry for the call. A function that cannot be traced gets one that runs it as it is; *why: the
+ * reason. */
 static Entry *trace(CompiledFn *c, leaves *l, PyObject **values, PyObject **why)
 {
     Entry *e = NULL;
@@ -630,9 +643,10 @@ static Entry *trace(CompiledFn *c, leaves *l, PyObject **values, PyObject **why)
 static int log_miss(CompiledFn *c, const Entry *e, PyObject *cause, PyObject *why, double start)
 {
     PyObject *reason = why ? PyObject_Str(why) : Py_NewRef(Py_None), *guards = reason ? sizes_text(e) : NULL;
-    PyObject *row = !guards ? NULL
-                            : Py_BuildValue("{s:O,s:d,s:O,s:O,s:O}", "cause", cause, "ms", 1e3 * (seconds() - start), "compiled",
-                                            e->plain ? Py_False : Py_True, "reason", reason, "sizes", guards);
+    PyObject *row =
+        !guards ? NULL
+                : Py_BuildValue("{s:O,s:d,s:O,s:O,s:O}", "cause", cause, "ms", 1e3 * (seconds() - start),
+                                "compiled", e->plain ? Py_False : Py_True, "reason", reason, "sizes", guards);
     Py_XDECREF(guards);
     int ok = row && PyList_Append(c->log, row) == 0;
     Py_XDECREF(row);
@@ -644,8 +658,9 @@ static Entry *make(CompiledFn *c, leaves *l, PyObject **env, int *nenv)
     PyObject *cause = entry_difference(c->n ? c->entries[0] : NULL, l), *values = NULL, *why = NULL;
     Entry *e = NULL;
     if (cause && c->max_compiles >= 0 && c->misses >= c->max_compiles)
-        py_fail(PyExc_RuntimeError, "compile: %R was compiled %lld times, which max_compiles=%d allows; this call differs in %U", c->fn,
-                (long long)c->misses, c->max_compiles, cause);
+        py_fail(PyExc_RuntimeError,
+                "compile: %R was compiled %lld times, which max_compiles=%d allows; this call differs in %U",
+                c->fn, (long long)c->misses, c->max_compiles, cause);
     else if (cause) {
         double start = seconds();
         e = trace(c, l, &values, &why);
@@ -687,20 +702,22 @@ static bool grad_is_on(void)
     eas_grad_set_enabled(on);
     return on;
 }
-/* Placeholders, tensors of a derivative that is being taken and results of tensors that require a gradient go through the function itself: what is
- * recorded is part of something larger. */
+/* Placeholders, tensors of a derivative that is being taken and results of tensors that require a gradient go
+ * through the function itself: what is recorded is part of something larger. */
 static bool inline_it(const leaves *l)
 {
     bool on = grad_is_on();
     for (Py_ssize_t i = 0; i < l->n; i++) {
         eas_node *n = eager_check(l->at[i]) ? eager_node(l->at[i]) : NULL;
-        if (n && (eas_node_is_taped(n) || (eager_tracing && eas_node_is_symbolic(n)) || (on && eas_node_is_traced(n) && !is_grad_leaf(n))))
+        if (n && (eas_node_is_taped(n) || (eager_tracing && eas_node_is_symbolic(n)) ||
+                  (on && eas_node_is_traced(n) && !is_grad_leaf(n))))
             return true;
     }
     return false;
 }
-/* Somebody may call backward() on the result: there are arguments or captured tensors that require a gradient. A function that takes derivatives itself
- * is a step of training and has used them; the result of any other is recorded by running it as it is. */
+/* Somebody may call backward() on the result: there are arguments or captured tensors that require a
+ * gradient. A function that takes derivatives itself is a step of training and has used them; the result of
+ * any other is recorded by running it as it is. */
 static bool wants_record(const Entry *e, const leaves *l, PyObject **env, int nenv)
 {
     if (e->differentiates || !grad_is_on())
@@ -753,22 +770,27 @@ static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nar
 /* ---- the object ---- */
 static PyObject *fn_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {"fn", "fullgraph", "max_cache_size", "dynamic_dims", "donate", "bucket", "max_compiles", "mode", NULL};
-    PyObject *fn, *dynamic = Py_None, *donate = Py_None, *bucket = Py_None, *max_compiles = Py_None, *mode = Py_None;
+    static char *names[] = {"fn",           "fullgraph", "max_cache_size",
+                            "dynamic_dims", "donate",    "bucket",
+                            "max_compiles", "mode",      NULL};
+    PyObject *fn, *dynamic = Py_None, *donate = Py_None, *bucket = Py_None, *max_compiles = Py_None,
+                  *mode = Py_None;
     int fullgraph = 0, cap = 64;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$piOOOOO:CompiledFunction", names, &fn, &fullgraph, &cap, &dynamic, &donate, &bucket, &max_compiles,
-                                     &mode))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$piOOOOO:CompiledFunction", names, &fn, &fullgraph, &cap,
+                                     &dynamic, &donate, &bucket, &max_compiles, &mode))
         return NULL;
     if (!PyCallable_Check(fn))
         return py_fail(PyExc_TypeError, "compile takes a function, got %s", Py_TYPE(fn)->tp_name);
     if (cap < 1)
         return py_fail(PyExc_ValueError, "compile: max_cache_size must be at least 1, got %d", cap);
     if (dynamic != Py_None && !PyDict_Check(dynamic))
-        return py_fail(PyExc_TypeError, "compile: dynamic_dims is {argument index: {dim: name}}, got %R", dynamic);
+        return py_fail(PyExc_TypeError, "compile: dynamic_dims is {argument index: {dim: name}}, got %R",
+                       dynamic);
     if (bucket != Py_None && (!PyUnicode_Check(bucket) || PyUnicode_CompareWithASCIIString(bucket, "pow2")))
         return py_fail(PyExc_ValueError, "compile: bucket must be None or \"pow2\", got %R", bucket);
     if (bucket != Py_None && dynamic == Py_None)
-        return py_fail(PyExc_ValueError, "compile: bucket=\"pow2\" needs dynamic_dims, which say what dims vary");
+        return py_fail(PyExc_ValueError,
+                       "compile: bucket=\"pow2\" needs dynamic_dims, which say what dims vary");
     if (mode != Py_None && (!PyUnicode_Check(mode) || PyUnicode_CompareWithASCIIString(mode, "autotune")))
         return py_fail(PyExc_ValueError, "compile: mode must be None or \"autotune\", got %R", mode);
     long limit = max_compiles == Py_None ? -1 : PyLong_AsLong(max_compiles);
@@ -782,7 +804,9 @@ static PyObject *fn_new(PyTypeObject *type, PyObject *args, PyObject *kw)
     c->call = compiled_call;
     c->fn = Py_NewRef(fn);
     c->dynamic = dynamic == Py_None ? NULL : Py_NewRef(dynamic);
-    c->donate = donate == Py_None ? NULL : PyIndex_Check(donate) ? PyTuple_Pack(1, donate) : PySequence_Tuple(donate);
+    c->donate = donate == Py_None     ? NULL
+              : PyIndex_Check(donate) ? PyTuple_Pack(1, donate)
+                                      : PySequence_Tuple(donate);
     c->fullgraph = fullgraph;
     c->pow2 = bucket != Py_None;
     c->autotune = mode != Py_None;
@@ -859,12 +883,14 @@ static PyObject *fn_get(PyObject *self, PyObject *obj, PyObject *type)
 }
 static PyObject *fn_repr(PyObject *o)
 {
-    return PyUnicode_FromFormat("<CompiledFunction %R, %d programs>", ((CompiledFn *)o)->fn, ((CompiledFn *)o)->n);
+    return PyUnicode_FromFormat("<CompiledFunction %R, %d programs>", ((CompiledFn *)o)->fn,
+                                ((CompiledFn *)o)->n);
 }
 static PyObject *fn_counts(PyObject *o, PyObject *unused)
 {
     (void)unused;
-    return Py_BuildValue("(LLi)", (long long)((CompiledFn *)o)->hits, (long long)((CompiledFn *)o)->misses, ((CompiledFn *)o)->n);
+    return Py_BuildValue("(LLi)", (long long)((CompiledFn *)o)->hits, (long long)((CompiledFn *)o)->misses,
+                         ((CompiledFn *)o)->n);
 }
 static PyObject *fn_log(PyObject *o, PyObject *unused)
 {
@@ -879,7 +905,8 @@ static PyObject *fn_clear_cache(PyObject *o, PyObject *unused)
         entry_free(c->entries[--c->n]);
     Py_RETURN_NONE;
 }
-/* Names of a program's inputs: parameters and paths of arguments, captured names. A list of bytes, which can be read without the GIL. */
+/* Names of a program's inputs: parameters and paths of arguments, captured names. A list of bytes, which can
+ * be read without the GIL. */
 static PyObject *parameter_name(CompiledFn *c, Py_ssize_t i)
 {
     PyObject *f = PyMethod_Check(c->fn) ? PyMethod_GET_FUNCTION(c->fn) : c->fn, *r = NULL;
@@ -921,7 +948,9 @@ static PyObject *captured_name(Entry *e, int leaf)
         if (s->kind == S_SIZE || leaf < s->first || leaf >= s->first + s->n)
             continue;
         PyObject *path = s->treedef ? pytree_path(s->treedef, leaf - s->first) : PyUnicode_FromString("");
-        PyObject *r = path ? PyUnicode_FromFormat("%V%U", s->key && PyUnicode_Check(s->key) ? s->key : NULL, "captured", path) : NULL;
+        PyObject *r = path ? PyUnicode_FromFormat("%V%U", s->key && PyUnicode_Check(s->key) ? s->key : NULL,
+                                                  "captured", path)
+                           : NULL;
         Py_XDECREF(path);
         return r;
     }
@@ -934,7 +963,9 @@ static PyObject *input_names(CompiledFn *c, Entry *e)
         bool counter = i == e->nleaves;
         if (counter ? !e->draws : !e->leaves[i].is_tensor)
             continue;
-        PyObject *name = counter ? PyUnicode_FromString("random counter") : i < e->nargleaves ? argument_name(c, e, i) : captured_name(e, i);
+        PyObject *name = counter           ? PyUnicode_FromString("random counter")
+                       : i < e->nargleaves ? argument_name(c, e, i)
+                                           : captured_name(e, i);
         PyObject *bytes = name ? PyUnicode_AsUTF8String(name) : NULL;
         if (!bytes || PyList_Append(list, bytes) < 0)
             Py_CLEAR(list);
@@ -947,7 +978,8 @@ static const char *input_name(void *context, eas_node *n, int input)
 {
     (void)n;
     PyObject *list = context;
-    return input >= 0 && input < PyList_GET_SIZE(list) ? PyBytes_AS_STRING(PyList_GET_ITEM(list, input)) : NULL;
+    return input >= 0 && input < PyList_GET_SIZE(list) ? PyBytes_AS_STRING(PyList_GET_ITEM(list, input))
+                                                       : NULL;
 }
 static PyObject *fn_show(PyObject *o, PyObject *form)
 {
@@ -979,12 +1011,14 @@ static PyMethodDef fn_methods[] = {
     {"clear_cache", fn_clear_cache, METH_NOARGS, "clear_cache()\n--\n\nForgets all programs."},
     {NULL, NULL, 0, NULL},
 };
-static PyGetSetDef fn_getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {NULL, NULL, NULL, NULL, NULL}};
-static PyMemberDef fn_members[] = {{"__wrapped__", T_OBJECT, offsetof(CompiledFn, fn), READONLY, "the function"},
-                                   {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledFn, call), READONLY, NULL},
-                                   {"__dictoffset__", T_PYSSIZET, offsetof(CompiledFn, dict), READONLY, NULL},
-                                   {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledFn, weakrefs), READONLY, NULL},
-                                   {NULL, 0, 0, 0, NULL}};
+static PyGetSetDef fn_getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+                                  {NULL, NULL, NULL, NULL, NULL}};
+static PyMemberDef fn_members[] = {
+    {"__wrapped__", T_OBJECT, offsetof(CompiledFn, fn), READONLY, "the function"},
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledFn, call), READONLY, NULL},
+    {"__dictoffset__", T_PYSSIZET, offsetof(CompiledFn, dict), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledFn, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL}};
 static PyType_Slot fn_slots[] = {
     {Py_tp_doc, "A function that is traced once for each kind of arguments, and then replayed."},
     {Py_tp_new, fn_new},
@@ -999,9 +1033,10 @@ static PyType_Slot fn_slots[] = {
     {Py_tp_members, fn_members},
     {0, NULL},
 };
-static PyType_Spec fn_spec = {
-    "eager._CompiledFunction", sizeof(CompiledFn), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR, fn_slots};
+static PyType_Spec fn_spec = {"eager._CompiledFunction", sizeof(CompiledFn), 0,
+                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC |
+                                  Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+                              fn_slots};
 
 static PyObject *compile_watch(PyObject *m, PyObject *var)
 {
@@ -1009,7 +1044,8 @@ static PyObject *compile_watch(PyObject *m, PyObject *var)
     return find_watch(var) ? Py_NewRef(Py_None) : NULL;
 }
 static PyMethodDef watch_functions[] = {
-    {"compile_watch", compile_watch, METH_O, "compile_watch(var): a context variable that compiled functions depend on, whatever they name"},
+    {"compile_watch", compile_watch, METH_O,
+     "compile_watch(var): a context variable that compiled functions depend on, whatever they name"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -1019,6 +1055,7 @@ int eager_compile_init(PyObject *module)
         return -1;
     if (!(compiled_fn_type = py_type(module, &fn_spec, "CompiledFunction")))
         return -1;
-    graph_break = PyErr_NewExceptionWithDoc("eager.GraphBreak", "Data was read while a function was traced.", PyExc_RuntimeError, NULL);
+    graph_break = PyErr_NewExceptionWithDoc("eager.GraphBreak", "Data was read while a function was traced.",
+                                            PyExc_RuntimeError, NULL);
     return graph_break ? PyModule_AddObjectRef(module, "GraphBreak", graph_break) : -1;
 }

@@ -2,8 +2,8 @@
  *
  *   eager_find.c     what a function can see besides its arguments, and what it can change
  *   eager_state.c    changes of that: found after a trace, undone, and made again by each run
- *   eager_key.c      what a program depends on: arguments, captured values; is a call like an earlier one, and if not, why
- *   eager_compile.c  tracing, running, the CompiledFunction
+ *   eager_key.c      what a program depends on: arguments, captured values; is a call like an earlier one,
+ * and if not, why eager_compile.c  tracing, running, the CompiledFunction
  */
 #ifndef EAGER_COMPILE_H
 #define EAGER_COMPILE_H
@@ -53,10 +53,14 @@ typedef enum place_kind {
 } place_kind;
 typedef struct place { /* something that a function can change */
     place_kind kind;
-    PyObject *owner, *key;    /* key: the attribute; the names of PLACE_NAMES; that of the variable in a cell */
-    PyObject *before, *start; /* what is in it: before the trace, and when the trace starts (with tensors in place of arrays) */
+    /* key: the attribute; the names of PLACE_NAMES; that of the variable in a cell */
+    PyObject *owner, *key;
+    /* what is in it: before the trace, and when the trace starts (with tensors in place of arrays) */
+    PyObject *before, *start;
     PyObject *label;          /* for messages, or NULL */
-    PyObject *path; /* of a container among the arguments: the steps that lead to it from (args, kwargs); owner is the trace's copy of it */
+    /* of a container among the arguments: the steps that lead to it from (args, kwargs); owner is the trace's
+     * copy of it */
+    PyObject *path;
 } place;
 typedef struct state { /* what a function that is traced can change */
     place *at;
@@ -92,7 +96,8 @@ typedef struct Entry {
     bool any_donated;
     change *writes; /* results after the first */
     int nwrites;
-    bool small; /* the contents of small arrays that are captured are part of the key: the function reads them */
+    /* the contents of small arrays that are captured are part of the key: the function reads them */
+    bool small;
     bool tune; /* before the next run: mode="autotune" */
     struct size_guard { /* something that the function asked about sizes, and the answer it got */
         int op; /* Py_LT .. Py_GE */
@@ -125,7 +130,8 @@ typedef struct leaves {
 extern PyTypeObject *compiled_fn_type;
 
 /* ---- eager_size.c ---- */
-/* Sizes of the call that is traced: comparisons of symbolic dims are decided by them, and the answers are guards of the entry. */
+/* Sizes of the call that is traced: comparisons of symbolic dims are decided by them, and the answers are
+ * guards of the entry. */
 typedef struct sizes {
     enum { SIZES = 64 } room;
     int n;
@@ -148,12 +154,16 @@ bool state_is_deque(PyObject *o);
 
 /* ---- eager_state.c ---- */
 int state_add(state *s, place_kind kind, PyObject *owner, PyObject *key, PyObject *label);
-int state_add_arguments(state *s, PyObject *given, PyObject *copy); /* (args, kwargs), and the copy of it that the function gets */
+/* (args, kwargs), and the copy of it that the function gets */
+int state_add_arguments(state *s, PyObject *given, PyObject *copy);
 bool state_is_random(PyObject *o);
-int state_begin(state *s, bool small); /* remembers; puts tensors in place of arrays, of small ones unless told */
-/* What the function changed: 1 with writes in e and their values appended to values; 0 with an exception (GraphBreak, where a replay could not do it). */
+/* remembers; puts tensors in place of arrays, of small ones unless told */
+int state_begin(state *s, bool small);
+/* What the function changed: 1 with writes in e and their values appended to values; 0 with an exception
+ * (GraphBreak, where a replay could not do it). */
 int state_changes(state *s, Entry *e, PyObject *values);
-void state_forget_guards(Entry *e, PyObject *values); /* of an entry that runs as it is: numbers and containers that the trace changed */
+/* of an entry that runs as it is: numbers and containers that the trace changed */
+void state_forget_guards(Entry *e, PyObject *values);
 int state_restore(state *s); /* everything as it was before */
 void state_end(state *s);
 typedef struct outside { /* eager_outside.c: what a trace asks clocks and the system for */
@@ -168,22 +178,26 @@ void outside_push(outside *o);
 int outside_pop(outside *o);
 bool state_has_small(const state *s); /* were small arrays replaced? */
 int write_apply(const change *w, PyObject *both, PyObject *value);
-int write_handle(Entry *e, int input, PyObject *value, PyObject *values); /* notes that the handle of an input gets another tensor */
+/* notes that the handle of an input gets another tensor */
+int write_handle(Entry *e, int input, PyObject *value, PyObject *values);
 void write_free(change *w);
 
 /* ---- eager_key.c ---- */
 PyObject *source_fetch(const source *s); /* borrowed; NULL: gone */
-PyObject *source_container(PyObject *v); /* counted: v if pytrees go into it, a list of a deque's elements; NULL: it is a leaf */
+/* counted: v if pytrees go into it, a list of a deque's elements; NULL: it is a leaf */
+PyObject *source_container(PyObject *v);
 enum { SMALL_ARRAY = 1024 }; /* bytes */
 bool key_is_tensor(PyObject *o); /* a tensor, or an array that becomes one */
 int leaves_of(leaves *l, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 void leaves_done(leaves *l);
-/* An entry for such a call, nothing traced yet; values: a list that gets the leaves of what is captured, a list for each source. */
+/* An entry for such a call, nothing traced yet; values: a list that gets the leaves of what is captured, a
+ * list for each source. */
 Entry *entry_new(CompiledFn *c, const leaves *l, PyObject *values, state *s, bool small);
 void entry_free(Entry *e); /* one reference less */
 /* Does the call fit the entry? env: the captured tensors, borrowed; l keeps them. */
 bool entry_matches(Entry *e, leaves *l, PyObject **env, int *nenv);
-Py_ssize_t argument_of(const leaves *l, Py_ssize_t leaf); /* which positional argument a leaf belongs to; -1: a named one */
+/* which positional argument a leaf belongs to; -1: a named one */
+Py_ssize_t argument_of(const leaves *l, Py_ssize_t leaf);
 PyObject *entry_difference(Entry *e, const leaves *l); /* in words; e may be NULL */
 
 #endif

@@ -4,7 +4,8 @@
 #include <string.h>
 
 /* ---- placeholders ---- */
-static PyObject *abstract_tensor(PyObject *module, PyObject *args) /* abstract_tensor(index, shape, dtype, spec or None) */
+/* abstract_tensor(index, shape, dtype, spec or None) */
+static PyObject *abstract_tensor(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *shape_object, *dtype_object, *spec;
@@ -12,18 +13,23 @@ static PyObject *abstract_tensor(PyObject *module, PyObject *args) /* abstract_t
     eas_dtype dt;
     eas_dim shape[EAS_MAX_RANK];
     eas_node *n = NULL;
-    if (!PyArg_ParseTuple(args, "iO!OO:abstract_tensor", &index, &PyTuple_Type, &shape_object, &dtype_object, &spec) ||
+    if (!PyArg_ParseTuple(args, "iO!OO:abstract_tensor", &index, &PyTuple_Type, &shape_object, &dtype_object,
+                          &spec) ||
         !eager_dtype(dtype_object, "abstract", &dt))
         return NULL;
     int rank = (int)PyTuple_GET_SIZE(shape_object);
     if (rank > EAS_MAX_RANK)
-        return py_fail(PyExc_ValueError, "abstract: a tensor has at most %d dims, got %d", EAS_MAX_RANK, rank), NULL;
+        return py_fail(PyExc_ValueError, "abstract: a tensor has at most %d dims, got %d", EAS_MAX_RANK,
+                       rank),
+               NULL;
     for (int i = 0; i < rank; i++) {
         shape[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape_object, i));
         if (PyErr_Occurred())
             return NULL;
         if (shape[i] < 0)
-            return py_fail(PyExc_ValueError, "abstract: sizes are not negative, got %lld", (long long)shape[i]), NULL;
+            return py_fail(PyExc_ValueError, "abstract: sizes are not negative, got %lld",
+                           (long long)shape[i]),
+                   NULL;
     }
     if (spec != Py_None)
         n = shard_input(index, dt, rank, shape, 0, NULL, spec);
@@ -50,25 +56,30 @@ static eas_node **read_nodes(PyObject *list, int *count)
     for (Py_ssize_t i = 0; i < n; i++) {
         if (!eager_check(PyList_GET_ITEM(list, i))) {
             PyMem_Free(nodes);
-            return py_fail(PyExc_TypeError, "tensors are wanted, got %s", Py_TYPE(PyList_GET_ITEM(list, i))->tp_name), NULL;
+            return py_fail(PyExc_TypeError, "tensors are wanted, got %s",
+                           Py_TYPE(PyList_GET_ITEM(list, i))->tp_name),
+                   NULL;
         }
         nodes[(*count)++] = eager_node(PyList_GET_ITEM(list, i));
     }
     return nodes;
 }
-/* (product_f32, product_f64, product_f16, elementwise, memory_bandwidth, launch, call, memory, cores, overlap, [(latency, bandwidth), ...]) */
+/* (product_f32, product_f64, product_f16, elementwise, memory_bandwidth, launch, call, memory, cores,
+ * overlap, [(latency, bandwidth), ...]) */
 static int read_machine(PyObject *o, eas_machine *m)
 {
     PyObject *links;
     memset(m, 0, sizeof *m);
-    if (!PyArg_ParseTuple(o, "dddddddddpO!:machine", &m->product_f32, &m->product_f64, &m->product_f16, &m->elementwise, &m->memory_bandwidth,
-                          &m->launch, &m->call, &m->memory, &m->cores, &m->overlap, &PyList_Type, &links))
+    if (!PyArg_ParseTuple(o, "dddddddddpO!:machine", &m->product_f32, &m->product_f64, &m->product_f16,
+                          &m->elementwise, &m->memory_bandwidth, &m->launch, &m->call, &m->memory, &m->cores,
+                          &m->overlap, &PyList_Type, &links))
         return 0;
     for (int i = 0; i < EAS_MESH_AXES; i++) {
         Py_ssize_t k = i < PyList_GET_SIZE(links) ? i : PyList_GET_SIZE(links) - 1;
         if (k < 0)
             return py_fail(PyExc_ValueError, "a machine has a link for each axis of the mesh"), 0;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(links, k), "dd:link", &m->link[i].latency, &m->link[i].bandwidth))
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(links, k), "dd:link", &m->link[i].latency,
+                              &m->link[i].bandwidth))
             return 0;
     }
     return 1;
@@ -88,25 +99,29 @@ static PyObject *fields_of(const eas_simulation *s)
 {
     PyObject *sent = PyDict_New(), *r = NULL;
     for (int i = 0; sent && i < 5; i++) {
-        PyObject *row = Py_BuildValue("(LLd)", (long long)s->collective[i].calls, (long long)s->collective[i].bytes, s->collective[i].seconds);
+        PyObject *row = Py_BuildValue("(LLd)", (long long)s->collective[i].calls,
+                                      (long long)s->collective[i].bytes, s->collective[i].seconds);
         if (!row || PyDict_SetItemString(sent, s->collective[i].name, row) < 0)
             Py_CLEAR(sent);
         Py_XDECREF(row);
     }
     if (sent)
-        r = Py_BuildValue("{sdsdsdsdsLsLsLsLsO}", "time", s->seconds, "compute", s->compute, "communication", s->communication, "flops", s->flops,
-                          "memory", (long long)s->memory, "arguments", (long long)s->arguments, "results", (long long)s->results, "kernels",
+        r = Py_BuildValue("{sdsdsdsdsLsLsLsLsO}", "time", s->seconds, "compute", s->compute, "communication",
+                          s->communication, "flops", s->flops, "memory", (long long)s->memory, "arguments",
+                          (long long)s->arguments, "results", (long long)s->results, "kernels",
                           (long long)s->kernels, "collectives", sent);
     Py_XDECREF(sent);
     return r;
 }
-static PyObject *py_simulate(PyObject *module, PyObject *args) /* simulate(tensors, mesh, machine): (fields, table, handle) */
+/* simulate(tensors, mesh, machine): (fields, table, handle) */
+static PyObject *py_simulate(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *list, *mesh, *machine_object;
     eas_machine machine;
     int id, n;
-    if (!PyArg_ParseTuple(args, "O!OO!:simulate", &PyList_Type, &list, &mesh, &PyTuple_Type, &machine_object) ||
+    if (!PyArg_ParseTuple(args, "O!OO!:simulate", &PyList_Type, &list, &mesh, &PyTuple_Type,
+                          &machine_object) ||
         !read_machine(machine_object, &machine) || !read_mesh_number(mesh, &id))
         return NULL;
     eas_node **nodes = read_nodes(list, &n);
@@ -148,15 +163,18 @@ static PyObject *py_trace(PyObject *module, PyObject *args) /* simulate_trace(ha
         py_raise(st);
     return s && st == EAS_OK ? Py_NewRef(Py_None) : NULL;
 }
-static PyObject *py_events(PyObject *module,
-                           PyObject *handle) /* simulate_events(handle): [(name, lane, start, seconds, flops, bytes, memory), ...] */
+static PyObject *
+py_events(PyObject *module,
+          /* simulate_events(handle): [(name, lane, start, seconds, flops, bytes, memory), ...] */
+          PyObject *handle)
 {
     (void)module;
     const eas_simulation *s = PyCapsule_GetPointer(handle, capsule_name);
     PyObject *list = s ? PyList_New(s->nevents) : NULL;
     for (int i = 0; list && i < s->nevents; i++) {
         const eas_sim_event *e = &s->events[i];
-        PyObject *row = Py_BuildValue("(sidddLL)", e->name, e->lane, e->start, e->seconds, e->flops, (long long)e->bytes, (long long)e->memory);
+        PyObject *row = Py_BuildValue("(sidddLL)", e->name, e->lane, e->start, e->seconds, e->flops,
+                                      (long long)e->bytes, (long long)e->memory);
         if (row)
             PyList_SET_ITEM(list, i, row);
         else
@@ -174,14 +192,16 @@ static int read_start(PyObject *start, int n, eas_spec *out)
             return 0;
     return 1;
 }
-static PyObject *py_auto(PyObject *module, PyObject *args) /* auto_shard(results, inputs, mesh, machine, start or None): (specs, seconds) */
+/* auto_shard(results, inputs, mesh, machine, start or None): (specs, seconds) */
+static PyObject *py_auto(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *outs, *ins, *mesh, *machine_object, *start, *list = NULL;
     eas_machine machine;
     int id, n, nin;
     double took[3] = {0};
-    if (!PyArg_ParseTuple(args, "O!O!OO!O:auto_shard", &PyList_Type, &outs, &PyList_Type, &ins, &mesh, &PyTuple_Type, &machine_object, &start) ||
+    if (!PyArg_ParseTuple(args, "O!O!OO!O:auto_shard", &PyList_Type, &outs, &PyList_Type, &ins, &mesh,
+                          &PyTuple_Type, &machine_object, &start) ||
         !read_machine(machine_object, &machine) || !read_mesh_number(mesh, &id))
         return NULL;
     if (start != Py_None && (!PyList_Check(start) || PyList_GET_SIZE(start) != PyList_GET_SIZE(ins)))
@@ -195,7 +215,8 @@ static PyObject *py_auto(PyObject *module, PyObject *args) /* auto_shard(results
     if (ok) {
         eas_status st;
         Py_BEGIN_ALLOW_THREADS;
-        st = eas_nodes_auto_shard(n, nodes, id, &machine, nin, inputs, start == Py_None ? NULL : begin, specs, took);
+        st = eas_nodes_auto_shard(n, nodes, id, &machine, nin, inputs, start == Py_None ? NULL : begin, specs,
+                                  took);
         Py_END_ALLOW_THREADS;
         ok = st == EAS_OK ? 1 : (py_raise(st), 0);
     }
@@ -214,15 +235,18 @@ static PyObject *py_auto(PyObject *module, PyObject *args) /* auto_shard(results
     PyMem_Free(begin);
     return list ? Py_BuildValue("(N(ddd))", list, took[0], took[1], took[2]) : NULL;
 }
-static PyObject *py_auto_inner(PyObject *module,
-                               PyObject *args) /* auto_inner(mesh, machine or None): compiled functions made from now on choose layouts inside */
+static PyObject *py_auto_inner(
+    PyObject *module,
+    /* auto_inner(mesh, machine or None): compiled functions made from now on choose layouts inside */
+    PyObject *args)
 {
     (void)module;
     PyObject *mesh, *machine_object;
     eas_machine machine;
     int id = 0;
     if (!PyArg_ParseTuple(args, "OO:auto_inner", &mesh, &machine_object) ||
-        (machine_object != Py_None && (!read_machine(machine_object, &machine) || !read_mesh_number(mesh, &id))))
+        (machine_object != Py_None &&
+         (!read_machine(machine_object, &machine) || !read_mesh_number(mesh, &id))))
         return NULL;
     eas_status st = eas_auto_inner(id, machine_object == Py_None ? NULL : &machine);
     return st == EAS_OK ? Py_NewRef(Py_None) : (py_raise(st), NULL);

@@ -1,4 +1,5 @@
-/* eager_data.c: data of lazy tensors: from arrays, lists and memory of others; realising; out again as arrays, numbers, DLPack, text. */
+/* eager_data.c: data of lazy tensors: from arrays, lists and memory of others; realising; out again as
+ * arrays, numbers, DLPack, text. */
 #include "py.h"
 
 #include <string.h>
@@ -33,9 +34,11 @@ int eager_realize(int n, eas_node *const *nodes)
         return 1;
     for (int i = 0; eager_tracing && i < n; i++)
         if (eas_node_is_symbolic(nodes[i]))
-            return py_fail_at(graph_break, "a compiled function reads data of a tensor here, which has none while the function is traced: choose by "
-                                           "data with eager.where or "
-                                           "eager.cond, loop with eager.while_loop or eager.scan, and read results outside of the function"),
+            return py_fail_at(
+                       graph_break,
+                       "a compiled function reads data of a tensor here, which has none while the function is traced: choose by "
+                       "data with eager.where or "
+                       "eager.cond, loop with eager.while_loop or eager.scan, and read results outside of the function"),
                    0;
     eas_device *d = py_backend();
     if (!d)
@@ -93,7 +96,8 @@ eas_node *node_of_tensor(Tensor *t)
     for (int i = 0; i < t->ndim; i++) {
         int64_t step = t->dims[t->ndim + i], reach = (t->dims[i] - 1) * step;
         if (step % (int64_t)size)
-            return py_fail(PyExc_ValueError, "strides of a tensor must be multiples of the element size"), NULL;
+            return py_fail(PyExc_ValueError, "strides of a tensor must be multiples of the element size"),
+                   NULL;
         strides[i] = step / (int64_t)size;
         empty |= t->dims[i] == 0;
         *(reach < 0 ? &low : &high) += reach;
@@ -106,7 +110,8 @@ eas_node *node_of_tensor(Tensor *t)
         offset = (first - (char *)eas_buffer_address(buf)) / (int64_t)size;
     else {
         offset = empty ? 0 : -low / (int64_t)size;
-        st = eas_buffer_wrap(t->device, empty ? first : first + low, empty ? 0 : (size_t)(high - low) + size, later_decref, Py_NewRef(t), &buf);
+        st = eas_buffer_wrap(t->device, empty ? first : first + low, empty ? 0 : (size_t)(high - low) + size,
+                             later_decref, Py_NewRef(t), &buf);
         if (st != EAS_OK)
             Py_DECREF(t);
     }
@@ -122,10 +127,11 @@ static eas_node *node_of_array(PyArrayObject *a, eas_device *d) /* a copy of an 
     int dt = py_dtype_of_npy(PyArray_DESCR(a)), rank = PyArray_NDIM(a);
     int64_t shape[NPY_MAXDIMS];
     if (dt < 0)
-        return py_fail(PyExc_TypeError,
-                       "a tensor cannot hold elements of %R; use bool, int8-int64, uint8-uint64, float16, bfloat16, float32 or float64 in native "
-                       "byte order",
-                       (PyObject *)PyArray_DESCR(a)),
+        return py_fail(
+                   PyExc_TypeError,
+                   "a tensor cannot hold elements of %R; use bool, int8-int64, uint8-uint64, float16, bfloat16, float32 or float64 in native "
+                   "byte order",
+                   (PyObject *)PyArray_DESCR(a)),
                NULL;
     for (int i = 0; i < rank; i++)
         shape[i] = PyArray_DIM(a, i);
@@ -148,11 +154,15 @@ static eas_node *node_of_array(PyArrayObject *a, eas_device *d) /* a copy of an 
     eas_buffer_release(buf);
     return st == EAS_OK ? n : (py_raise(st), NULL);
 }
-static bool has_float64_source(PyObject *o) { return PyArray_Check(o) || PyArray_IsScalar(o, Generic) || PyObject_CheckBuffer(o); }
+static bool has_float64_source(PyObject *o)
+{
+    return PyArray_Check(o) || PyArray_IsScalar(o, Generic) || PyObject_CheckBuffer(o);
+}
 
 bool eager_convertible(PyObject *o)
 {
-    return PyArray_Check(o) || tensor_check(o) || PyList_Check(o) || PyTuple_Check(o) || PyObject_HasAttr((PyObject *)Py_TYPE(o), N.__dlpack__) ||
+    return PyArray_Check(o) || tensor_check(o) || PyList_Check(o) || PyTuple_Check(o) ||
+           PyObject_HasAttr((PyObject *)Py_TYPE(o), N.__dlpack__) ||
            (PyObject_CheckBuffer(o) && !PyBytes_Check(o));
 }
 static PyArrayObject *array_of(PyObject *o, PyObject *dtype)
@@ -166,7 +176,8 @@ static PyArrayObject *array_of(PyObject *o, PyObject *dtype)
         d = PyArray_DescrFromType(num);
     }
     PyObject *src = Py_NewRef(o);
-    if (!PyArray_Check(o) && !tensor_check(o) && !PyObject_CheckBuffer(o) && PyObject_HasAttr((PyObject *)Py_TYPE(o), N.__dlpack__)) {
+    if (!PyArray_Check(o) && !tensor_check(o) && !PyObject_CheckBuffer(o) &&
+        PyObject_HasAttr((PyObject *)Py_TYPE(o), N.__dlpack__)) {
         PyObject *t = tensor_from_dlpack(o, Py_None), *a = t ? PyObject_CallMethod(t, "numpy", NULL) : NULL;
         Py_XDECREF(t);
         Py_SETREF(src, a);
@@ -176,8 +187,8 @@ static PyArrayObject *array_of(PyObject *o, PyObject *dtype)
         }
     }
     bool keep = has_float64_source(src) || d;
-    PyArrayObject *a =
-        (PyArrayObject *)tensor_to_array(src, d, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED | NPY_ARRAY_FORCECAST | NPY_ARRAY_NOTSWAPPED);
+    PyArrayObject *a = (PyArrayObject *)tensor_to_array(
+        src, d, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED | NPY_ARRAY_FORCECAST | NPY_ARRAY_NOTSWAPPED);
     Py_DECREF(src);
     if (a && !keep && PyArray_TYPE(a) == NPY_FLOAT64) { /* Python's floats */
         PyArrayObject *f = (PyArrayObject *)PyArray_CastToType(a, PyArray_DescrFromType(NPY_FLOAT32), 0);
@@ -274,7 +285,8 @@ PyObject *array_of_node(eas_node *n, bool writeable)
     PyObject *a = t ? PyObject_CallMethod((PyObject *)t, "numpy", NULL) : NULL;
     Py_XDECREF(t);
     if (a && !writeable && PyArray_BASE((PyArrayObject *)a))
-        PyArray_CLEARFLAGS((PyArrayObject *)a, NPY_ARRAY_WRITEABLE); /* the tensor's own memory: others may share it */
+        /* the tensor's own memory: others may share it */
+        PyArray_CLEARFLAGS((PyArrayObject *)a, NPY_ARRAY_WRITEABLE);
     return a;
 }
 static PyObject *numpy(PyObject *o, PyObject *unused)
@@ -323,12 +335,16 @@ PyObject *eager_number(PyObject *o, const char *what)
     eas_node *n = eager_node(o);
     int bd = eas_node_batch_dims(n);
     if (bd)
-        return py_fail_at(PyExc_RuntimeError, "%s of a tensor inside vmap: it stands for all lanes at once; use eager.where or eager.cond", what);
+        return py_fail_at(
+            PyExc_RuntimeError,
+            "%s of a tensor inside vmap: it stands for all lanes at once; use eager.where or eager.cond",
+            what);
     for (int i = 0; i < eas_node_rank(n); i++)
         if (eas_node_shape(n)[i] != 1) {
             PyObject *s = shape_object(eas_node_rank(n), eas_node_shape(n));
             if (s)
-                py_fail(PyExc_ValueError, "%s of a tensor with other than one element is ambiguous; its shape is %R%s", what, s,
+                py_fail(PyExc_ValueError,
+                        "%s of a tensor with other than one element is ambiguous; its shape is %R%s", what, s,
                         what[0] == 't' ? "; use .any() or .all()" : "");
             Py_XDECREF(s);
             return NULL;
@@ -360,7 +376,8 @@ static PyObject *tolist(PyObject *o, PyObject *unused)
 /* to() a dtype that Python knows: cast, then whatever else was asked for. */
 static PyObject *to_overridden(PyObject *o, PyObject *const *args, Py_ssize_t n, Py_ssize_t which)
 {
-    PyObject *op = op_object((eas_tensor_op)eas_tensor_op_find("cast")), *r = override_vector(op, (PyObject *[]){o, args[which]}, 2, NULL);
+    PyObject *op = op_object((eas_tensor_op)eas_tensor_op_find("cast")),
+             *r = override_vector(op, (PyObject *[]){o, args[which]}, 2, NULL);
     for (Py_ssize_t i = 0; r && i < n; i++)
         if (i != which && PyUnicode_Check(args[i]))
             Py_SETREF(r, PyObject_CallMethod(r, "to", "O", args[i]));
@@ -438,8 +455,10 @@ static bool is_known(eas_node *n)
 }
 static PyObject *array_text(PyObject *a)
 {
-    PyObject *np = PyImport_ImportModule("numpy"), *f = np ? PyObject_GetAttrString(np, "array2string") : NULL;
-    PyObject *args = f ? PyTuple_Pack(1, a) : NULL, *kw = args ? Py_BuildValue("{s:s,s:s}", "separator", ", ", "prefix", "Tensor(") : NULL;
+    PyObject *np = PyImport_ImportModule("numpy"),
+             *f = np ? PyObject_GetAttrString(np, "array2string") : NULL;
+    PyObject *args = f ? PyTuple_Pack(1, a) : NULL,
+             *kw = args ? Py_BuildValue("{s:s,s:s}", "separator", ", ", "prefix", "Tensor(") : NULL;
     PyObject *r = kw ? PyObject_Call(f, args, kw) : NULL;
     Py_XDECREF(kw);
     Py_XDECREF(args);
@@ -454,9 +473,10 @@ PyObject *eager_repr(PyObject *o)
     PyObject *dtype = PyObject_GetAttrString(G.dtypes[eas_node_dtype(n)], "numpy_name"),
              *shape = shape_object(eas_node_rank(n) - bd, eas_node_shape(n) + bd), *r = NULL;
     bool recorded = !eas_node_is_real(n) && (eager_tracing || eas_node_is_symbolic(n) || !is_known(n));
-    PyObject *a = dtype && shape && !recorded ? readable_array(n) : NULL, *text = a        ? array_text(a)
-                                                                                : recorded ? PyUnicode_FromString("<recorded>")
-                                                                                           : NULL;
+    PyObject *a = dtype && shape && !recorded ? readable_array(n) : NULL,
+             *text = a        ? array_text(a)
+                   : recorded ? PyUnicode_FromString("<recorded>")
+                              : NULL;
     if (dtype && shape && text)
         r = bd ? PyUnicode_FromFormat("Tensor(%U, shape=%R, batch_dims=%d, dtype=%U)", text, shape, bd, dtype)
                : PyUnicode_FromFormat("Tensor(%U, shape=%R, dtype=%U)", text, shape, dtype);
@@ -487,12 +507,15 @@ static void ready_dealloc(PyObject *o)
     PyObject_Free(o);
     Py_DECREF(type);
 }
-static PyType_Slot ready_slots[] = {{Py_tp_iter, PyObject_SelfIter}, {Py_tp_iternext, ready_next}, {Py_tp_dealloc, ready_dealloc}, {0, NULL}};
-static PyType_Spec ready_spec = {"eager._Ready", sizeof(Ready), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, ready_slots};
+static PyType_Slot ready_slots[] = {
+    {Py_tp_iter, PyObject_SelfIter}, {Py_tp_iternext, ready_next}, {Py_tp_dealloc, ready_dealloc}, {0, NULL}};
+static PyType_Spec ready_spec = {"eager._Ready", sizeof(Ready), 0,
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, ready_slots};
 /* In a running event loop a thread of ours computes, and other tasks go on meanwhile. */
 static PyObject *awaited(PyObject *o)
 {
-    PyObject *m = PyImport_ImportModule("eager._await"), *r = m ? PyObject_CallMethod(m, "wait", "O", o) : NULL;
+    PyObject *m = PyImport_ImportModule("eager._await"),
+             *r = m ? PyObject_CallMethod(m, "wait", "O", o) : NULL;
     Py_XDECREF(m);
     return r;
 }
@@ -555,7 +578,8 @@ static PyObject *from_dlpack(PyObject *m, PyObject *args, PyObject *kw)
     n = eager_on_device(n, d);
     return n ? eager_wrap(n) : NULL;
 }
-/* An array of rank 0 as NumPy's number, where it is not data that a trace follows; else o itself. A new reference. */
+/* An array of rank 0 as NumPy's number, where it is not data that a trace follows; else o itself. A new
+ * reference. */
 PyObject *number_from(PyObject *o)
 {
     if (eager_tracing || !PyArray_CheckExact(o) || PyArray_NDIM((PyArrayObject *)o))
@@ -571,13 +595,18 @@ int number_fits(eas_node *v, eas_dtype dt, const char *fn)
     bool real = eas_dtype_kind(from) == 'f';
     if (!eas_node_number_value(v, &i, &f) || dt == EAS_BOOL || (from == EAS_U64 && dt == EAS_U64))
         return 1;
-    if (!eas_node_is_weak(v) && (from == EAS_BOOL || real != (eas_dtype_kind(dt) == 'f'))) /* NumPy's numbers of another kind convert as theirs do */
+    /* NumPy's numbers of another kind convert as theirs do */
+    if (!eas_node_is_weak(v) && (from == EAS_BOOL || real != (eas_dtype_kind(dt) == 'f')))
         return 1;
     if (eas_dtype_holds(dt, real || from == EAS_U64, i, f))
         return 1;
-    PyObject *n = real ? PyFloat_FromDouble(f) : from == EAS_U64 ? PyLong_FromUnsignedLongLong((uint64_t)i) : PyLong_FromLongLong(i);
+    PyObject *n = real            ? PyFloat_FromDouble(f)
+                : from == EAS_U64 ? PyLong_FromUnsignedLongLong((uint64_t)i)
+                                  : PyLong_FromLongLong(i);
     if (n)
-        py_fail(PyExc_ValueError, "eager.%s: the number %S does not fit %s; take a wider dtype, or cast explicitly", fn, n, eas_dtype_name(dt));
+        py_fail(PyExc_ValueError,
+                "eager.%s: the number %S does not fit %s; take a wider dtype, or cast explicitly", fn, n,
+                eas_dtype_name(dt));
     Py_XDECREF(n);
     return 0;
 }
@@ -589,7 +618,8 @@ static PyObject *full(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     if (nargs != 3 && nargs != 4)
         return py_fail(PyExc_TypeError, "full(shape, value, dtype, op)");
     if (override_wanted(args[1]) || override_wanted(args[2])) {
-        PyObject *name = PyUnicode_FromString("full"), *r = name ? override_vector(name, args, 3, NULL) : NULL;
+        PyObject *name = PyUnicode_FromString("full"),
+                 *r = name ? override_vector(name, args, 3, NULL) : NULL;
         Py_XDECREF(name);
         return r;
     }
@@ -623,8 +653,9 @@ static PyObject *stats(PyObject *m, PyObject *unused)
     (void)m;
     (void)unused;
     eas_lazy_stats s = eas_lazy_stats_get();
-    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K}", "programs", (unsigned long long)s.programs, "program_hits", (unsigned long long)s.program_hits,
-                         "kernels", (unsigned long long)s.kernels, "steps", (unsigned long long)s.steps, "live_nodes",
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K}", "programs", (unsigned long long)s.programs, "program_hits",
+                         (unsigned long long)s.program_hits, "kernels", (unsigned long long)s.kernels,
+                         "steps", (unsigned long long)s.steps, "live_nodes",
                          (unsigned long long)s.live_nodes);
 }
 /* ---- eager.debug_nans ---- */
@@ -721,10 +752,12 @@ int eager_no_nan_below(eas_node *n)
         if (PyErr_Occurred())
             break;
         if (site_find(eas_node_site(b.at[i]), file, sizeof file, &line))
-            PyErr_Format(PyExc_FloatingPointError, "%s:%d: in the derivative of what is computed here, the result of eager.%s has %s", file, line,
-                         made_by(b.at[i]), what_is_bad());
+            PyErr_Format(PyExc_FloatingPointError,
+                         "%s:%d: in the derivative of what is computed here, the result of eager.%s has %s",
+                         file, line, made_by(b.at[i]), what_is_bad());
         else
-            PyErr_Format(PyExc_FloatingPointError, "in a derivative, the result of eager.%s has %s", made_by(b.at[i]), what_is_bad());
+            PyErr_Format(PyExc_FloatingPointError, "in a derivative, the result of eager.%s has %s",
+                         made_by(b.at[i]), what_is_bad());
     }
     for (int i = 0; i < b.n; i++)
         eas_node_release(b.at[i]);
@@ -797,7 +830,8 @@ static PyObject *show(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)m;
     eas_node *nodes[64];
-    const char *form = nargs > 2 && PyUnicode_Check(args[0]) && PyDict_Check(args[1]) ? PyUnicode_AsUTF8(args[0]) : NULL;
+    const char *form =
+        nargs > 2 && PyUnicode_Check(args[0]) && PyDict_Check(args[1]) ? PyUnicode_AsUTF8(args[0]) : NULL;
     int n = 0;
     for (Py_ssize_t i = 2; form && i < nargs && n < 64; i++)
         if (eager_check(args[i]))
@@ -824,30 +858,42 @@ static PyObject *show(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 #define KW(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
 #define FAST(f) (PyCFunction)(void (*)(void)) f, METH_FASTCALL
 static PyMethodDef methods[] = {
-    {"realize", realize, METH_NOARGS, "realize()\n--\n\nComputes the tensor now, with all that it needs; gives the tensor."},
+    {"realize", realize, METH_NOARGS,
+     "realize()\n--\n\nComputes the tensor now, with all that it needs; gives the tensor."},
     {"_sync_realize", sync_realize, METH_NOARGS, "_sync_realize()\n--\n\nComputes the tensor now."},
-    {"numpy", numpy, METH_NOARGS, "numpy()\n--\n\nThe elements as a read-only array; on the cpu the same memory."},
-    {"to_numpy", numpy, METH_NOARGS, "to_numpy()\n--\n\nThe elements as a read-only array; on the cpu the same memory."},
+    {"numpy", numpy, METH_NOARGS,
+     "numpy()\n--\n\nThe elements as a read-only array; on the cpu the same memory."},
+    {"to_numpy", numpy, METH_NOARGS,
+     "to_numpy()\n--\n\nThe elements as a read-only array; on the cpu the same memory."},
     {"item", FAST(item), "item(*index)\n--\n\nThe one element, or that at the index, as a Python number."},
     {"tolist", tolist, METH_NOARGS, "tolist()\n--\n\nThe elements as nested lists of Python numbers."},
-    {"to", FAST(to_device) | METH_KEYWORDS, "to(device=None, dtype=None)\n--\n\nThe tensor there and in that dtype; itself if it is so already."},
-    {"to_device", FAST(to_device) | METH_KEYWORDS, "to_device(device, *, stream=None)\n--\n\nThe tensor on that device."},
+    {"to", FAST(to_device) | METH_KEYWORDS,
+     "to(device=None, dtype=None)\n--\n\nThe tensor there and in that dtype; itself if it is so already."},
+    {"to_device", FAST(to_device) | METH_KEYWORDS,
+     "to_device(device, *, stream=None)\n--\n\nThe tensor on that device."},
     {"__array__", KW(dunder_array), NULL},
-    {"__dlpack__", KW(dunder_dlpack), "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None)"},
+    {"__dlpack__", KW(dunder_dlpack),
+     "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None)"},
     {"__dlpack_device__", dunder_dlpack_device, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyMethodDef functions[] = {
-    {"realize_all", realize_all, METH_VARARGS, "realize_all(*tensors)\n--\n\nComputes all of them in one program; pytrees of tensors are taken too."},
+    {"realize_all", realize_all, METH_VARARGS,
+     "realize_all(*tensors)\n--\n\nComputes all of them in one program; pytrees of tensors are taken too."},
     {"constant", KW(constant),
      "constant(value, dtype=None, device=None, traced=False)\n--\n\nA tensor with a copy of the data: arrays, nested lists, numbers; floats of "
      "Python become float32."},
-    {"eager_from_dlpack", KW(from_dlpack), "from_dlpack(x, *, device=None, copy=None)\n--\n\nA tensor over the memory of x, without a copy."},
-    {"eager_full", FAST(full), "full(shape, value, dtype[, op]): all the same; op: \"full\", \"zeros\" or \"ones\""},
+    {"eager_from_dlpack", KW(from_dlpack),
+     "from_dlpack(x, *, device=None, copy=None)\n--\n\nA tensor over the memory of x, without a copy."},
+    {"eager_full", FAST(full),
+     "full(shape, value, dtype[, op]): all the same; op: \"full\", \"zeros\" or \"ones\""},
     {"eager_stats", stats, METH_NOARGS, "eager_stats(): counters of what was evaluated"},
-    {"debug_nans", debug_nans, METH_O, "debug_nans(how): are results looked at for NaNs (1), and infinities (2)? Gives what was before"},
-    {"node_symbolic", node_symbolic, METH_O, "node_symbolic(tensor): has it no data, since it stands for an argument of what is being traced?"},
-    {"set_strict", set_strict, METH_O, "set_strict(on): does every operation run at once? Gives what was before"},
+    {"debug_nans", debug_nans, METH_O,
+     "debug_nans(how): are results looked at for NaNs (1), and infinities (2)? Gives what was before"},
+    {"node_symbolic", node_symbolic, METH_O,
+     "node_symbolic(tensor): has it no data, since it stands for an argument of what is being traced?"},
+    {"set_strict", set_strict, METH_O,
+     "set_strict(on): does every operation run at once? Gives what was before"},
     {"eager_show", FAST(show), "eager_show(form, {name: tensor}, *tensors): what evaluating them would do"},
     {NULL, NULL, 0, NULL},
 };

@@ -1,4 +1,5 @@
-/* eager_diff.c: derivatives: variables, both modes over lists of tensors, and rules of users. The transforms themselves (eager/transforms) put trees around these. */
+/* eager_diff.c: derivatives: variables, both modes over lists of tensors, and rules of users. The transforms
+ * themselves (eager/transforms) put trees around these. */
 #include "py.h"
 
 /* ---- lists: tensors, or None ---- */
@@ -29,7 +30,9 @@ static PyObject *list_of(int n, eas_node **nodes) /* takes them */
     for (int i = 0; i < n; i++) {
         if (nodes[i] && list && eager_nans && !eager_no_nan_below(nodes[i]))
             Py_CLEAR(list);
-        PyObject *t = !nodes[i] ? Py_NewRef(Py_None) : list ? eager_wrap(nodes[i]) : (eas_node_release(nodes[i]), NULL);
+        PyObject *t = !nodes[i] ? Py_NewRef(Py_None)
+                    : list      ? eager_wrap(nodes[i])
+                                : (eas_node_release(nodes[i]), NULL);
         if (list && t)
             PyList_SET_ITEM(list, i, t);
         else {
@@ -76,7 +79,8 @@ static PyObject *diff_results(PyObject *m, PyObject *list)
 }
 static _Thread_local unsigned derivatives; /* how many were begun */
 unsigned eager_derivatives(void) { return derivatives; }
-static PyObject *diff_run(PyObject *m, PyObject *args) /* diff_run(fn, args): fn(*args), as part of a derivative */
+/* diff_run(fn, args): fn(*args), as part of a derivative */
+static PyObject *diff_run(PyObject *m, PyObject *args)
 {
     PyObject *fn, *a;
     (void)m;
@@ -101,7 +105,8 @@ static PyObject *grad_enable(PyObject *m, PyObject *on)
 }
 
 /* ---- the two modes ---- */
-static PyObject *diff_vjp(PyObject *m, PyObject *args) /* diff_vjp(variables, outs, cotangents, lanes): gradients, None where nothing depends on it */
+/* diff_vjp(variables, outs, cotangents, lanes): gradients, None where nothing depends on it */
+static PyObject *diff_vjp(PyObject *m, PyObject *args)
 {
     PyObject *v, *o, *c, *r = NULL;
     nodes in = {0}, outs = {0}, cts = {0};
@@ -123,8 +128,10 @@ static PyObject *diff_vjp(PyObject *m, PyObject *args) /* diff_vjp(variables, ou
     PyMem_Free(in.at), PyMem_Free(outs.at), PyMem_Free(cts.at);
     return r;
 }
-static PyObject *diff_jvp(PyObject *m,
-                          PyObject *args) /* diff_jvp(variables, tangents, outs, lanes): tangents of outs, None where they depend on nothing */
+static PyObject *
+diff_jvp(PyObject *m,
+         /* diff_jvp(variables, tangents, outs, lanes): tangents of outs, None where they depend on nothing */
+         PyObject *args)
 {
     PyObject *v, *o, *c, *r = NULL;
     nodes in = {0}, outs = {0}, ts = {0};
@@ -148,9 +155,13 @@ static PyObject *diff_jvp(PyObject *m,
 }
 
 /* ---- pullbacks ---- */
-static void pullback_free(PyObject *capsule) { eas_pullback_release(PyCapsule_GetPointer(capsule, "eas.pullback")); }
+static void pullback_free(PyObject *capsule)
+{
+    eas_pullback_release(PyCapsule_GetPointer(capsule, "eas.pullback"));
+}
 
-static PyObject *diff_pullback(PyObject *m, PyObject *args) /* diff_pullback(variables, outs, results, lanes): what diff_pull takes */
+/* diff_pullback(variables, outs, results, lanes): what diff_pull takes */
+static PyObject *diff_pullback(PyObject *m, PyObject *args)
 {
     PyObject *v, *o, *named, *r = NULL;
     nodes in = {0}, outs = {0}, results = {0};
@@ -171,7 +182,8 @@ static PyObject *diff_pullback(PyObject *m, PyObject *args) /* diff_pullback(var
     PyMem_Free(in.at), PyMem_Free(outs.at), PyMem_Free(results.at);
     return r;
 }
-static PyObject *diff_pull(PyObject *m, PyObject *args) /* diff_pull(pullback, cotangents, number of variables) */
+/* diff_pull(pullback, cotangents, number of variables) */
+static PyObject *diff_pull(PyObject *m, PyObject *args)
 {
     PyObject *capsule, *c, *r = NULL;
     nodes cts = {0};
@@ -223,9 +235,11 @@ static PyObject *list_from(int n, eas_node *const *nodes)
     return list;
 }
 /* An exception of a rule stays set; py_raise lets it through. */
-static eas_status ask(PyObject *rule, int nin, eas_node *const *in, int nt, eas_node *const *t, int nout, eas_node **out)
+static eas_status ask(PyObject *rule, int nin, eas_node *const *in, int nt, eas_node *const *t, int nout,
+                      eas_node **out)
 {
-    PyObject *a = list_from(nin, in), *b = a ? list_from(nt, t) : NULL, *r = b ? PyObject_CallFunctionObjArgs(rule, a, b, NULL) : NULL;
+    PyObject *a = list_from(nin, in), *b = a ? list_from(nt, t) : NULL,
+             *r = b ? PyObject_CallFunctionObjArgs(rule, a, b, NULL) : NULL;
     nodes got = {0};
     int ok = r && nodes_of(r, &got);
     if (ok && got.n != nout) {
@@ -250,8 +264,9 @@ static eas_status ask_jvp(void *ctx, int nin, eas_node *const *in, eas_node *con
     Rules *r = ctx;
     return ask(r->jvp, nin, in, nin, ts, r->nout, out);
 }
-/* diff_custom(results, inputs, vjp, jvp): the results as functions of the inputs, with these rules. vjp(inputs, cotangents) gives a list of gradients, jvp(inputs, tangents) one of
- * tangents of the results; None stands for zero. */
+/* diff_custom(results, inputs, vjp, jvp): the results as functions of the inputs, with these rules.
+ * vjp(inputs, cotangents) gives a list of gradients, jvp(inputs, tangents) one of tangents of the results;
+ * None stands for zero. */
 static PyObject *diff_custom(PyObject *m, PyObject *args)
 {
     PyObject *o, *i, *vjp, *jvp, *r = NULL;
@@ -264,14 +279,17 @@ static PyObject *diff_custom(PyObject *m, PyObject *args)
         eas_node **made = PyMem_Calloc((size_t)outs.n + 1, sizeof *made);
         eas_status st = EAS_OK;
         if (b && made) {
-            *b = (Rules){vjp == Py_None ? NULL : Py_NewRef(vjp), jvp == Py_None ? NULL : Py_NewRef(jvp), outs.n};
+            *b = (Rules){vjp == Py_None ? NULL : Py_NewRef(vjp), jvp == Py_None ? NULL : Py_NewRef(jvp),
+                         outs.n};
             eas_site_set(site_here());
-            st = eas_nodes_custom(outs.n, outs.at, in.n, in.at, b->vjp ? ask_vjp : NULL, b->jvp ? ask_jvp : NULL, b, rules_drop, made);
+            st = eas_nodes_custom(outs.n, outs.at, in.n, in.at, b->vjp ? ask_vjp : NULL,
+                                  b->jvp ? ask_jvp : NULL, b, rules_drop, made);
             if (st != EAS_OK)
                 rules_drop(b);
             for (int k = 0; st == EAS_OK && k < outs.n && !PyErr_Occurred(); k++) {
                 eas_node *const *all;
-                int n = eas_node_inputs(made[k], &all); /* its shardings follow those of the result that it stands for and of the inputs */
+                /* its shardings follow those of the result that it stands for and of the inputs */
+                int n = eas_node_inputs(made[k], &all);
                 bool any = false;
                 for (int j = 0; j < n; j++)
                     any |= eas_node_object(all[j]) != NULL;
@@ -288,9 +306,10 @@ static PyObject *diff_custom(PyObject *m, PyObject *args)
     PyMem_Free(in.at), PyMem_Free(outs.at);
     return r;
 }
-static PyObject *
-diff_checkpoint(PyObject *m,
-                PyObject *args) /* diff_checkpoint(results, inputs): the results, computed again from the inputs for a reverse derivative */
+static PyObject *diff_checkpoint(PyObject *m,
+                                 /* diff_checkpoint(results, inputs): the results, computed again from the
+                                    inputs for a reverse derivative */
+                                 PyObject *args)
 {
     PyObject *o, *i, *r = NULL;
     nodes outs = {0}, in = {0};
@@ -309,11 +328,13 @@ diff_checkpoint(PyObject *m,
 static PyObject *diff_taped(PyObject *m, PyObject *t)
 {
     (void)m;
-    return PyBool_FromLong(eager_check(t) && (eas_node_is_taped(eager_node(t)) || eas_node_is_traced(eager_node(t))));
+    return PyBool_FromLong(eager_check(t) &&
+                           (eas_node_is_taped(eager_node(t)) || eas_node_is_traced(eager_node(t))));
 }
 
 /* ---- torch's way ---- */
-static PyObject *diff_leaves(PyObject *m, PyObject *t) /* the TensorImpls of what requires a gradient, and of which t was made */
+/* the TensorImpls of what requires a gradient, and of which t was made */
+static PyObject *diff_leaves(PyObject *m, PyObject *t)
 {
     eas_node **found = NULL;
     int n = 0;
@@ -341,17 +362,22 @@ static PyObject *diff_forget(PyObject *m, PyObject *t)
 }
 
 static PyMethodDef functions[] = {
-    {"diff_leaves", diff_leaves, METH_O, "diff_leaves(tensor): TensorImpls of what it was made of that requires a gradient"},
+    {"diff_leaves", diff_leaves, METH_O,
+     "diff_leaves(tensor): TensorImpls of what it was made of that requires a gradient"},
     {"diff_forget", diff_forget, METH_O, "diff_forget(tensor): what it was made of is not kept any more"},
-    {"diff_variables", diff_variables, METH_O, "diff_variables(tensors): variables of a derivative in place of these"},
-    {"diff_results", diff_results, METH_O, "diff_results(tensors): the same, without what they were made of if this is outside of all transforms"},
+    {"diff_variables", diff_variables, METH_O,
+     "diff_variables(tensors): variables of a derivative in place of these"},
+    {"diff_results", diff_results, METH_O,
+     "diff_results(tensors): the same, without what they were made of if this is outside of all transforms"},
     {"diff_run", diff_run, METH_VARARGS, "diff_run(fn, args): fn(*args), as part of a derivative"},
     {"diff_depth", diff_depth, METH_NOARGS, "diff_depth(): how many derivatives are being taken around this"},
-    {"grad_enable", grad_enable, METH_O, "grad_enable(on): whether what is recorded can be differentiated; what it was before"},
+    {"grad_enable", grad_enable, METH_O,
+     "grad_enable(on): whether what is recorded can be differentiated; what it was before"},
     {"diff_vjp", diff_vjp, METH_VARARGS, "diff_vjp(variables, outs, cotangents, lanes)"},
     {"diff_pullback", diff_pullback, METH_VARARGS,
      "diff_pullback(variables, outs, results, lanes): for diff_pull; computing results computes what it needs"},
-    {"diff_pull", diff_pull, METH_VARARGS, "diff_pull(pullback, cotangents, number of variables): as diff_vjp"},
+    {"diff_pull", diff_pull, METH_VARARGS,
+     "diff_pull(pullback, cotangents, number of variables): as diff_vjp"},
     {"diff_jvp", diff_jvp, METH_VARARGS, "diff_jvp(variables, tangents, outs, lanes)"},
     {"diff_custom", diff_custom, METH_VARARGS, "diff_custom(results, inputs, vjp, jvp)"},
     {"diff_checkpoint", diff_checkpoint, METH_VARARGS, "diff_checkpoint(results, inputs)"},

@@ -1,5 +1,5 @@
-/* eager_dim.c: sizes as Python sees them. A size that is known is an int (Dim), another is an expression in symbols (SymbolicDim). A Shape is a
- * tuple of them that also equals a list. */
+/* eager_dim.c: sizes as Python sees them. A size that is known is an int (Dim), another is an expression in
+ * symbols (SymbolicDim). A Shape is a tuple of them that also equals a list. */
 #include "py.h"
 
 typedef struct Symbolic {
@@ -19,12 +19,16 @@ static PyObject *static_repr(PyObject *o)
 static PyObject *static_str(PyObject *o) { return PyLong_Type.tp_repr(o); }
 static PyObject *static_new(int64_t v)
 {
-    PyObject *n = PyLong_FromLongLong(v), *args = n ? PyTuple_Pack(1, n) : NULL, *r = args ? PyLong_Type.tp_new(static_type, args, NULL) : NULL;
+    PyObject *n = PyLong_FromLongLong(v), *args = n ? PyTuple_Pack(1, n) : NULL,
+             *r = args ? PyLong_Type.tp_new(static_type, args, NULL) : NULL;
     Py_XDECREF(n);
     Py_XDECREF(args);
     return r;
 }
-static PyType_Slot static_slots[] = {{Py_tp_doc, "A size that is known: an int."}, {Py_tp_repr, static_repr}, {Py_tp_str, static_str}, {0, NULL}};
+static PyType_Slot static_slots[] = {{Py_tp_doc, "A size that is known: an int."},
+                                     {Py_tp_repr, static_repr},
+                                     {Py_tp_str, static_str},
+                                     {0, NULL}};
 static PyType_Spec static_spec = {"eager.StaticDim", 0, 0, Py_TPFLAGS_DEFAULT, static_slots};
 
 PyObject *dim_object(eas_dim d)
@@ -60,7 +64,9 @@ int dim_of(PyObject *o, const char *what, eas_dim *out)
     if (PyUnicode_Check(o))
         return symbol(o, out);
     if (!PyIndex_Check(o))
-        return py_fail(PyExc_TypeError, "%s must be an int, a Dim or a str (a symbolic dim), got %s", what, Py_TYPE(o)->tp_name), 0;
+        return py_fail(PyExc_TypeError, "%s must be an int, a Dim or a str (a symbolic dim), got %s", what,
+                       Py_TYPE(o)->tp_name),
+               0;
     *out = PyNumber_AsSsize_t(o, PyExc_OverflowError);
     return !(*out == -1 && PyErr_Occurred());
 }
@@ -69,7 +75,9 @@ int dims_of(PyObject *o, const char *what, eas_dim *out, int room)
     if (PyIndex_Check(o) || PyUnicode_Check(o) || Py_IS_TYPE(o, symbolic_type))
         return dim_of(o, what, out) ? 1 : -1;
     if (!PyTuple_Check(o) && !PyList_Check(o) && !PySequence_Check(o))
-        return py_fail(PyExc_TypeError, "%s must be an int or a sequence of ints, got %s", what, Py_TYPE(o)->tp_name), -1;
+        return py_fail(PyExc_TypeError, "%s must be an int or a sequence of ints, got %s", what,
+                       Py_TYPE(o)->tp_name),
+             -1;
     PyObject *seq = PySequence_Fast(o, "a sequence of ints is wanted");
     if (!seq)
         return -1;
@@ -120,7 +128,8 @@ static PyObject *symbolic_make(PyTypeObject *type, PyObject *args, PyObject *kw)
 static PyObject *join(eas_dim_op op, PyObject *x, PyObject *y)
 {
     eas_dim a, b, r;
-    if ((!PyIndex_Check(x) && !Py_IS_TYPE(x, symbolic_type)) || (!PyIndex_Check(y) && !Py_IS_TYPE(y, symbolic_type)))
+    if ((!PyIndex_Check(x) && !Py_IS_TYPE(x, symbolic_type)) ||
+        (!PyIndex_Check(y) && !Py_IS_TYPE(y, symbolic_type)))
         Py_RETURN_NOTIMPLEMENTED;
     if (!dim_of(x, "a size", &a) || !dim_of(y, "a size", &b))
         return NULL;
@@ -134,7 +143,8 @@ static PyObject *symbolic_floordiv(PyObject *x, PyObject *y) { return join(EAS_D
 static PyObject *symbolic_mod(PyObject *x, PyObject *y) { return join(EAS_DIM_MOD, x, y); }
 static PyObject *no_value(PyObject *o)
 {
-    return py_fail_at(PyExc_TypeError, "%R has no value yet: it gets one when a compiled function runs (dynamic_dims)", o);
+    return py_fail_at(PyExc_TypeError,
+                      "%R has no value yet: it gets one when a compiled function runs (dynamic_dims)", o);
 }
 /* While a function is traced the size is that of the call; the program is then for this size. */
 static PyObject *symbolic_int(PyObject *o)
@@ -154,7 +164,8 @@ static int symbolic_bool(PyObject *o)
         no_value(o);
     return yes;
 }
-/* Of sizes that are different expressions: as they are in the call that is traced; the program is for calls with the same answer. */
+/* Of sizes that are different expressions: as they are in the call that is traced; the program is for calls
+ * with the same answer. */
 static PyObject *decided(PyObject *x, PyObject *y, int op)
 {
     eas_dim a, b;
@@ -179,7 +190,10 @@ static PyObject *symbolic_richcompare(PyObject *x, PyObject *y, int op)
     }
     return PyBool_FromLong((known && a == b) == (op == Py_EQ));
 }
-static Py_hash_t symbolic_hash(PyObject *o) { return (Py_hash_t)(((Symbolic *)o)->d == -1 ? -2 : ((Symbolic *)o)->d); }
+static Py_hash_t symbolic_hash(PyObject *o)
+{
+    return (Py_hash_t)(((Symbolic *)o)->d == -1 ? -2 : ((Symbolic *)o)->d);
+}
 static PyObject *symbolic_value(PyObject *o, PyObject *env) /* {name: int} */
 {
     const char *names[16];
@@ -197,9 +211,12 @@ static PyObject *symbolic_value(PyObject *o, PyObject *env) /* {name: int} */
     eas_status st = eas_dim_value(((Symbolic *)o)->d, n, names, values, &r);
     return st == EAS_OK ? PyLong_FromLongLong(r) : py_raise(st);
 }
-static PyGetSetDef symbolic_getset[] = {{"name", symbolic_name, NULL, "its text, as 'batch' or '2*batch + 1'", NULL}, {NULL, NULL, NULL, NULL, NULL}};
-static PyMethodDef symbolic_methods[] = {{"value", symbolic_value, METH_O, "value({name: size}): the size where the symbols have these values"},
-                                         {NULL, NULL, 0, NULL}};
+static PyGetSetDef symbolic_getset[] = {
+    {"name", symbolic_name, NULL, "its text, as 'batch' or '2*batch + 1'", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef symbolic_methods[] = {
+    {"value", symbolic_value, METH_O, "value({name: size}): the size where the symbols have these values"},
+    {NULL, NULL, 0, NULL}};
 static void plain_dealloc(PyObject *o)
 {
     PyTypeObject *type = Py_TYPE(o);
@@ -207,7 +224,8 @@ static void plain_dealloc(PyObject *o)
     Py_DECREF(type);
 }
 static PyType_Slot symbolic_slots[] = {
-    {Py_tp_doc, "A size that is an expression in symbols. Equal expressions are equal; + - * // % make new ones."},
+    {Py_tp_doc,
+     "A size that is an expression in symbols. Equal expressions are equal; + - * // % make new ones."},
     {Py_tp_new, symbolic_make},
     {Py_tp_dealloc, plain_dealloc},
     {Py_tp_repr, symbolic_repr},
@@ -226,7 +244,8 @@ static PyType_Slot symbolic_slots[] = {
     {Py_nb_bool, symbolic_bool},
     {0, NULL},
 };
-static PyType_Spec symbolic_spec = {"eager.SymbolicDim", sizeof(Symbolic), 0, Py_TPFLAGS_DEFAULT, symbolic_slots};
+static PyType_Spec symbolic_spec = {"eager.SymbolicDim", sizeof(Symbolic), 0, Py_TPFLAGS_DEFAULT,
+                                    symbolic_slots};
 
 /* ---- shapes ---- */
 PyObject *shape_object(int rank, const eas_dim *dims)

@@ -1,8 +1,9 @@
-/* eager_find.c: what a function can see besides its arguments, found by looking: the globals that its code names, closure cells, defaults, and so on
- * through the functions, objects, classes, modules and containers that are found there.
+/* eager_find.c: what a function can see besides its arguments, found by looking: the globals that its code
+ * names, closure cells, defaults, and so on through the functions, objects, classes, modules and containers
+ * that are found there.
  *
- * Each value is a source, which a program is guarded by; each thing that can be changed (a dict, a list, a cell, ...) is a place, whose contents are
- * remembered while the function is traced (eager_state.c).
+ * Each value is a source, which a program is guarded by; each thing that can be changed (a dict, a list, a
+ * cell, ...) is a place, whose contents are remembered while the function is traced (eager_state.c).
  */
 #include "eager_compile.h"
 
@@ -26,7 +27,8 @@ static int add_source(finder *f, source_kind kind, PyObject *container, PyObject
             return PyErr_NoMemory(), 0;
         e->sources = at;
     }
-    e->sources[e->nsources++] = (source){.kind = kind, .container = Py_NewRef(container), .key = Py_XNewRef(key)};
+    e->sources[e->nsources++] =
+        (source){.kind = kind, .container = Py_NewRef(container), .key = Py_XNewRef(key)};
     return 1;
 }
 static int seen_before(finder *f, void *p) /* 1, 0; -1 with an exception */
@@ -74,7 +76,8 @@ static bool in_stdlib(const char *s)
 /* Modules whose code does not change under us. */
 static bool is_library(PyObject *module_name)
 {
-    static const char *const names[] = {"eager", "eas", "numpy", "torch", "jax", "math", "functools", "builtins", "typing", "unittest"};
+    static const char *const names[] = {"eager", "eas",       "numpy",    "torch",  "jax",
+                                        "math",  "functools", "builtins", "typing", "unittest"};
     const char *s = module_name && PyUnicode_Check(module_name) ? PyUnicode_AsUTF8(module_name) : NULL;
     PyErr_Clear();
     return s && named(s, names, sizeof names / sizeof *names);
@@ -97,7 +100,10 @@ static bool is_installed(PyObject *module_name)
     Py_XDECREF(m);
     return is;
 }
-static bool is_foreign(PyObject *module_name) { return is_library(module_name) || is_standard(module_name) || is_installed(module_name); }
+static bool is_foreign(PyObject *module_name)
+{
+    return is_library(module_name) || is_standard(module_name) || is_installed(module_name);
+}
 
 /* ---- functions ---- */
 static int add_name(finder *f, PyObject *dict, PyObject *name, const char *what, int depth)
@@ -106,7 +112,8 @@ static int add_name(finder *f, PyObject *dict, PyObject *name, const char *what,
     if (!v)
         return !PyErr_Occurred();
     Py_INCREF(v);
-    int ok = add_source(f, S_DICT, dict, name) && look_labelled(f, v, depth + 1, PyUnicode_FromFormat("%s%U", what, name));
+    int ok = add_source(f, S_DICT, dict, name) &&
+             look_labelled(f, v, depth + 1, PyUnicode_FromFormat("%s%U", what, name));
     Py_DECREF(v);
     return ok;
 }
@@ -126,7 +133,8 @@ static int module_names(finder *f, PyObject *module, PyObject *names, int depth)
     PyErr_Clear();
     if (name && !PyUnicode_CompareWithASCIIString(name, "numpy"))
         load_numpy_random(names);
-    bool skip = !name || is_library(name) || is_installed(name) || !PyUnicode_CompareWithASCIIString(name, "random");
+    bool skip =
+        !name || is_library(name) || is_installed(name) || !PyUnicode_CompareWithASCIIString(name, "random");
     if (name)
         snprintf(prefix, sizeof prefix, "%s.", PyUnicode_AsUTF8(name));
     Py_XDECREF(name);
@@ -170,12 +178,14 @@ static int add_attr(finder *f, PyObject *o, PyObject *name, int depth, PyObject 
 }
 static int add_defaults(finder *f, PyFunctionObject *p, int depth)
 {
-    const char *const which[] = {p->func_defaults ? "__defaults__" : NULL, p->func_kwdefaults ? "__kwdefaults__" : NULL};
+    const char *const which[] = {p->func_defaults ? "__defaults__" : NULL,
+                                 p->func_kwdefaults ? "__kwdefaults__" : NULL};
     int ok = 1;
     for (int i = 0; i < 2 && ok; i++) {
         PyObject *name = which[i] ? PyUnicode_InternFromString(which[i]) : NULL;
         if (which[i])
-            ok = name && add_attr(f, (PyObject *)p, name, depth, PyUnicode_FromFormat("defaults of %U", p->func_name));
+            ok = name && add_attr(f, (PyObject *)p, name, depth,
+                                  PyUnicode_FromFormat("defaults of %U", p->func_name));
         Py_XDECREF(name);
     }
     return ok;
@@ -190,10 +200,12 @@ static int look_into_function(finder *f, PyObject *fn, int depth)
     PyObject *free = PyCode_GetFreevars((PyCodeObject *)p->func_code);
     int ok = free != NULL;
     for (Py_ssize_t i = 0; ok && p->func_closure && i < PyTuple_GET_SIZE(p->func_closure); i++) {
-        PyObject *cell = PyTuple_GET_ITEM(p->func_closure, i), *v = Py_XNewRef(PyCell_GET(cell)), *name = PyTuple_GET_ITEM(free, i);
-        ok = add_source(f, S_CELL, cell, name) && state_add(f->s, PLACE_CELL, cell, name, NULL) &&
-             (!v || look_labelled(f, v, depth + 1, Py_NewRef(name))) &&
-             (!v || !PyModule_Check(v) || module_names(f, v, ((PyCodeObject *)p->func_code)->co_names, depth));
+        PyObject *cell = PyTuple_GET_ITEM(p->func_closure, i), *v = Py_XNewRef(PyCell_GET(cell)),
+                 *name = PyTuple_GET_ITEM(free, i);
+        ok =
+            add_source(f, S_CELL, cell, name) && state_add(f->s, PLACE_CELL, cell, name, NULL) &&
+            (!v || look_labelled(f, v, depth + 1, Py_NewRef(name))) &&
+            (!v || !PyModule_Check(v) || module_names(f, v, ((PyCodeObject *)p->func_code)->co_names, depth));
         Py_XDECREF(v);
     }
     Py_XDECREF(free);
@@ -229,7 +241,8 @@ static int class_value(finder *f, PyTypeObject *type, PyObject *name, PyObject *
         return 1;
     if (is_dunder(name) && PyUnicode_CompareWithASCIIString(name, "__call__"))
         return 1;
-    return add_source(f, S_CLASS, (PyObject *)type, name) && look_labelled(f, v, depth + 1, PyUnicode_FromFormat("%s.%U", type->tp_name, name));
+    return add_source(f, S_CLASS, (PyObject *)type, name) &&
+           look_labelled(f, v, depth + 1, PyUnicode_FromFormat("%s.%U", type->tp_name, name));
 }
 static int look_into_class(finder *f, PyTypeObject *type, int depth)
 {
@@ -238,14 +251,16 @@ static int look_into_class(finder *f, PyTypeObject *type, int depth)
         if (!(base->tp_flags & Py_TPFLAGS_HEAPTYPE) || !base->tp_dict)
             continue;
         PyObject *module = PyDict_GetItemString(base->tp_dict, "__module__"), *key, *v;
-        int seen = is_foreign(module) ? 1 : seen_before(f, (char *)base + 1); /* base itself: it was met as a value */
+        /* base itself: it was met as a value */
+        int seen = is_foreign(module) ? 1 : seen_before(f, (char *)base + 1);
         if (seen < 0)
             return 0;
         if (seen)
             continue;
         PyObject *copy = PyDict_Copy(base->tp_dict); /* looking may run code that changes it */
         Py_ssize_t pos = 0;
-        int ok = copy && state_add(f->s, PLACE_CLASS, (PyObject *)base, NULL, NULL) && add_source(f, S_SIZE, base->tp_dict, NULL);
+        int ok = copy && state_add(f->s, PLACE_CLASS, (PyObject *)base, NULL, NULL) &&
+                 add_source(f, S_SIZE, base->tp_dict, NULL);
         while (ok && PyDict_Next(copy, &pos, &key, &v))
             ok = class_value(f, base, key, v, depth);
         Py_XDECREF(copy);
@@ -265,7 +280,8 @@ static int look_into_slots(finder *f, PyObject *v, int depth)
         PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(type->tp_mro, i);
         PyObject *key, *d;
         Py_ssize_t pos = 0;
-        if (!(base->tp_flags & Py_TPFLAGS_HEAPTYPE) || !base->tp_dict || is_foreign(PyDict_GetItemString(base->tp_dict, "__module__")))
+        if (!(base->tp_flags & Py_TPFLAGS_HEAPTYPE) || !base->tp_dict ||
+            is_foreign(PyDict_GetItemString(base->tp_dict, "__module__")))
             continue;
         PyObject *copy = PyDict_Copy(base->tp_dict);
         int ok = copy != NULL;
@@ -283,19 +299,22 @@ static int look_into_object(finder *f, PyObject *v, int depth)
     PyTypeObject *type = Py_TYPE(v);
     PyObject *module = PyObject_GetAttrString((PyObject *)type, "__module__"), *key, *item;
     PyErr_Clear();
-    bool library = is_library(module) && !PyObject_HasAttrString((PyObject *)type, "_holds_tensors_"); /* modules and optimisers are the user's */
+    /* modules and optimisers are the user's */
+    bool library = is_library(module) && !PyObject_HasAttrString((PyObject *)type, "_holds_tensors_");
     Py_XDECREF(module);
     if (library || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE))
         if (library || !type->tp_dictoffset)
             return 1;
-    PyObject *dict = PyObject_GenericGetDict(v, NULL), *copy = dict ? PyDict_Copy(dict) : NULL; /* looking may run code that changes it */
+    /* looking may run code that changes it */
+    PyObject *dict = PyObject_GenericGetDict(v, NULL), *copy = dict ? PyDict_Copy(dict) : NULL;
     PyErr_Clear();
     Py_ssize_t pos = 0;
     int ok = 1;
     if (dict)
         ok = copy && state_add(f->s, PLACE_DICT, dict, NULL, f->label) && add_source(f, S_SIZE, dict, NULL);
     while (ok && dict && PyDict_Next(copy, &pos, &key, &item))
-        ok = add_source(f, S_DICT, dict, key) && look_labelled(f, item, depth + 1, PyUnicode_FromFormat("%s.%S", type->tp_name, key));
+        ok = add_source(f, S_DICT, dict, key) &&
+             look_labelled(f, item, depth + 1, PyUnicode_FromFormat("%s.%S", type->tp_name, key));
     ok = ok && look_into_slots(f, v, depth) && look_into_class(f, type, depth);
     Py_XDECREF(copy);
     Py_XDECREF(dict);
@@ -328,11 +347,14 @@ bool state_is_deque(PyObject *o)
     }
     return type && PyObject_TypeCheck(o, type);
 }
-static bool is_container(PyObject *v) { return PyTuple_Check(v) || PyList_Check(v) || PyDict_Check(v) || PyAnySet_Check(v) || state_is_deque(v); }
+static bool is_container(PyObject *v)
+{
+    return PyTuple_Check(v) || PyList_Check(v) || PyDict_Check(v) || PyAnySet_Check(v) || state_is_deque(v);
+}
 static bool is_simple(PyObject *v)
 {
-    return v == Py_None || PyFloat_CheckExact(v) || PyLong_CheckExact(v) || PyBool_Check(v) || PyUnicode_CheckExact(v) || PyBytes_CheckExact(v) ||
-           PyModule_Check(v) || key_is_tensor(v);
+    return v == Py_None || PyFloat_CheckExact(v) || PyLong_CheckExact(v) || PyBool_Check(v) ||
+           PyUnicode_CheckExact(v) || PyBytes_CheckExact(v) || PyModule_Check(v) || key_is_tensor(v);
 }
 /* What functools.partial holds: its attributes cannot be changed, but what they are can. */
 static int look_into_partial(finder *f, PyObject *v, int depth)
@@ -360,7 +382,8 @@ static int look_into(finder *f, PyObject *v, int depth)
     if (PyFunction_Check(v))
         return look_into_function(f, v, depth);
     if (PyMethod_Check(v))
-        return look_into(f, PyMethod_GET_FUNCTION(v), depth + 1) && look_into(f, PyMethod_GET_SELF(v), depth + 1);
+        return look_into(f, PyMethod_GET_FUNCTION(v), depth + 1) &&
+               look_into(f, PyMethod_GET_SELF(v), depth + 1);
     if (PyCFunction_Check(v)) { /* [].append */
         PyObject *self = PyCFunction_GET_SELF(v);
         return !self || look_into(f, self, depth + 1);

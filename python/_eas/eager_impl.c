@@ -1,5 +1,6 @@
-/* eager_impl.c: what Python may ask of a node: TensorImpl, made when asked for and found again through the node; OutputRefs, which operation made which
- * results of what; a sharding. All of that hangs on the node (eas_node_object) and goes with it. */
+/* eager_impl.c: what Python may ask of a node: TensorImpl, made when asked for and found again through the
+ * node; OutputRefs, which operation made which results of what; a sharding. All of that hangs on the node
+ * (eas_node_object) and goes with it. */
 #include "py.h"
 
 #include <pthread.h>
@@ -57,7 +58,8 @@ PyObject *node_sharding(eas_node *n)
     meta *m = eas_node_object(n);
     if (!eas_node_is_sharded(n) || !eas_node_is_real(n) || (m && m->stored))
         return m ? m->sharding : NULL;
-    PyObject *s = (m = meta_of(n)) ? shard_stored(n, m->sharding) : NULL; /* what was told ahead gives way to what is */
+    /* what was told ahead gives way to what is */
+    PyObject *s = (m = meta_of(n)) ? shard_stored(n, m->sharding) : NULL;
     if (!s) {
         PyErr_Clear();
         return m ? m->sharding : NULL;
@@ -78,7 +80,8 @@ int node_set_sharding(eas_node *n, PyObject *sharding)
 
 /* ---- OutputRefs ---- */
 /* replace: what was remembered of these nodes before is forgotten. */
-static Refs *refs_new(eas_node *const *outs, int n, PyObject *op, PyObject *args, PyObject *kwargs, PyObject *tree_def, bool replace)
+static Refs *refs_new(eas_node *const *outs, int n, PyObject *op, PyObject *args, PyObject *kwargs,
+                      PyObject *tree_def, bool replace)
 {
     Refs *r = PyObject_NewVar(Refs, refs_type, n);
     if (!r)
@@ -156,23 +159,28 @@ static PyObject *refs_repr(PyObject *o)
 }
 static PyMemberDef refs_members[] = {
     {"op", T_OBJECT, offsetof(Refs, op), READONLY, "the operation"},
-    {"op_args", T_OBJECT, offsetof(Refs, args), READONLY, "its arguments, TensorImpls for tensors; empty if nothing is traced"},
+    {"op_args", T_OBJECT, offsetof(Refs, args), READONLY,
+     "its arguments, TensorImpls for tensors; empty if nothing is traced"},
     {"op_kwargs", T_OBJECT, offsetof(Refs, kwargs), READONLY, "its named arguments"},
-    {"tree_def", T_OBJECT, offsetof(Refs, tree_def), READONLY, "the structure of its results; None for one tensor"},
+    {"tree_def", T_OBJECT, offsetof(Refs, tree_def), READONLY,
+     "the structure of its results; None for one tensor"},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Refs, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
-static PyGetSetDef refs_getset[] = {{"num_outputs", refs_count, NULL, "number of results", NULL}, {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef refs_getset[] = {{"num_outputs", refs_count, NULL, "number of results", NULL},
+                                    {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef refs_methods[] = {
-    {"get_alive_outputs", alive, METH_NOARGS, "get_alive_outputs()\n--\n\nThe TensorImpls of the results; None for those that are gone."},
+    {"get_alive_outputs", alive, METH_NOARGS,
+     "get_alive_outputs()\n--\n\nThe TensorImpls of the results; None for those that are gone."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot refs_slots[] = {{Py_tp_doc, "What an operation was given and, weakly, what it gave: shared by all its results."},
-                                   {Py_tp_dealloc, refs_dealloc},
-                                   {Py_tp_repr, refs_repr},
-                                   {Py_tp_members, refs_members},
-                                   {Py_tp_getset, refs_getset},
-                                   {Py_tp_methods, refs_methods},
-                                   {0, NULL}};
+static PyType_Slot refs_slots[] = {
+    {Py_tp_doc, "What an operation was given and, weakly, what it gave: shared by all its results."},
+    {Py_tp_dealloc, refs_dealloc},
+    {Py_tp_repr, refs_repr},
+    {Py_tp_members, refs_members},
+    {Py_tp_getset, refs_getset},
+    {Py_tp_methods, refs_methods},
+    {0, NULL}};
 static PyType_Spec refs_spec = {"eager.core.tracing.OutputRefs", offsetof(Refs, outs), sizeof(eas_node *),
                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, refs_slots};
 
@@ -184,7 +192,8 @@ static PyObject *as_impl(void *ctx, PyObject *leaf)
 }
 static PyObject *as_impls(PyObject *tree) { return tree ? pytree_map(tree, as_impl, NULL) : NULL; }
 
-int impl_record(eas_node *const *outs, int nouts, PyObject *op, PyObject *args, PyObject *kwargs, PyObject *tree_def)
+int impl_record(eas_node *const *outs, int nouts, PyObject *op, PyObject *args, PyObject *kwargs,
+                PyObject *tree_def)
 {
     bool traced = eas_node_is_traced(outs[0]);
     if (!traced && nouts == 1 && (!op || PyObject_TypeCheck(op, tensor_op_type)))
@@ -201,7 +210,8 @@ static PyObject *py_record(PyObject *m, PyObject *args) /* record(op, outs, args
     (void)m;
     PyObject *op, *outs, *a, *k, *d;
     eas_node *nodes[256];
-    if (!PyArg_ParseTuple(args, "OO!O!O!O:record", &op, &PyList_Type, &outs, &PyTuple_Type, &a, &PyDict_Type, &k, &d))
+    if (!PyArg_ParseTuple(args, "OO!O!O!O:record", &op, &PyList_Type, &outs, &PyTuple_Type, &a, &PyDict_Type,
+                          &k, &d))
         return NULL;
     Py_ssize_t n = PyList_GET_SIZE(outs), count = 0;
     eas_node **at = n <= 256 ? nodes : PyMem_New(eas_node *, (size_t)n);
@@ -211,7 +221,9 @@ static PyObject *py_record(PyObject *m, PyObject *args) /* record(op, outs, args
     int ok = at && count == n && (n == 0 || impl_record(at, (int)n, op, a, k, d == Py_None ? NULL : d));
     if (at != nodes)
         PyMem_Free(at);
-    return ok ? Py_NewRef(Py_None) : PyErr_Occurred() ? NULL : py_fail(PyExc_TypeError, "record: results must be tensors");
+    return ok               ? Py_NewRef(Py_None)
+         : PyErr_Occurred() ? NULL
+                            : py_fail(PyExc_TypeError, "record: results must be tensors");
 }
 
 /* ---- TensorImpl ---- */
@@ -256,7 +268,8 @@ static PyObject *impl_new(PyTypeObject *type, PyObject *args, PyObject *kw)
     PyObject *storages = Py_None, *values = Py_None, *sharding = Py_None;
     int traced = 0, batch_dims = 0;
     (void)type;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "|OOpiO:TensorImpl", names, &storages, &values, &traced, &batch_dims, &sharding))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "|OOpiO:TensorImpl", names, &storages, &values, &traced,
+                                     &batch_dims, &sharding))
         return NULL;
     if (batch_dims < 0)
         return py_fail(PyExc_ValueError, "batch_dims must not be negative, got %d", batch_dims);
@@ -280,11 +293,17 @@ static PyObject *impl_new(PyTypeObject *type, PyObject *args, PyObject *kw)
     Impl *i = one ? PyObject_New(Impl, impl_type) : NULL;
     if (!i)
         return NULL;
-    *i = (Impl){.ob_base = i->ob_base, .batch_dims = batch_dims, .traced = traced, .sharding = sharding == Py_None ? NULL : Py_NewRef(sharding)};
+    *i = (Impl){.ob_base = i->ob_base,
+                .batch_dims = batch_dims,
+                .traced = traced,
+                .sharding = sharding == Py_None ? NULL : Py_NewRef(sharding)};
     return (PyObject *)i;
 }
 static meta *impl_meta(Impl *i) { return i->n ? eas_node_object(i->n) : NULL; }
-static bool is_data(eas_node *n) { return !n || !eas_tensor_op_at(eas_node_op(n)).kind[0] || !op_object(eas_node_op(n)); }
+static bool is_data(eas_node *n)
+{
+    return !n || !eas_tensor_op_at(eas_node_op(n)).kind[0] || !op_object(eas_node_op(n));
+}
 
 static PyObject *get_op(PyObject *o, void *c)
 {
@@ -296,7 +315,8 @@ static PyObject *get_op(PyObject *o, void *c)
 }
 static PyObject *get_op_name(PyObject *o, void *c)
 {
-    PyObject *op = get_op(o, c), *r = !op || op == Py_None ? Py_NewRef(Py_None) : PyObject_GetAttrString(op, "name");
+    PyObject *op = get_op(o, c),
+             *r = !op || op == Py_None ? Py_NewRef(Py_None) : PyObject_GetAttrString(op, "name");
     Py_XDECREF(op);
     return r;
 }
@@ -327,7 +347,8 @@ static PyObject *get_refs(PyObject *o, void *c)
         return Py_NewRef(m->refs);
     if (is_data(i->n))
         Py_RETURN_NONE;
-    PyObject *list = eas_node_is_traced(i->n) ? inputs(i->n) : PyList_New(0), *args = list ? PyList_AsTuple(list) : NULL;
+    PyObject *list = eas_node_is_traced(i->n) ? inputs(i->n) : PyList_New(0),
+             *args = list ? PyList_AsTuple(list) : NULL;
     Py_XDECREF(list);
     Refs *r = args ? refs_new(&i->n, 1, op_object(eas_node_op(i->n)), args, NULL, NULL, false) : NULL;
     Py_XDECREF(args);
@@ -357,7 +378,8 @@ static PyObject *get_parents(PyObject *o, void *c)
     if (both && pytree_flatten(both, NULL, &leaves, NULL)) {
         list = PyList_New(0);
         for (Py_ssize_t k = 0; list && k < PyList_GET_SIZE(leaves); k++)
-            if (Py_IS_TYPE(PyList_GET_ITEM(leaves, k), impl_type) && PyList_Append(list, PyList_GET_ITEM(leaves, k)) < 0)
+            if (Py_IS_TYPE(PyList_GET_ITEM(leaves, k), impl_type) &&
+                PyList_Append(list, PyList_GET_ITEM(leaves, k)) < 0)
                 Py_CLEAR(list);
         Py_DECREF(leaves);
     }
@@ -407,8 +429,10 @@ static PyObject *get_storages(PyObject *o, void *c)
 }
 static PyObject *get_type(PyObject *o, void *c)
 {
-    PyObject *m = PyImport_ImportModule("eager.core.tensor_impl"), *f = m ? PyObject_GetAttrString(m, "TensorType") : NULL;
-    PyObject *shape = f ? get_physical(o, c) : NULL, *dtype = shape ? get_dtype(o, c) : NULL, *device = dtype ? get_device(o, c) : NULL;
+    PyObject *m = PyImport_ImportModule("eager.core.tensor_impl"),
+             *f = m ? PyObject_GetAttrString(m, "TensorType") : NULL;
+    PyObject *shape = f ? get_physical(o, c) : NULL, *dtype = shape ? get_dtype(o, c) : NULL,
+             *device = dtype ? get_device(o, c) : NULL;
     PyObject *r = device ? PyObject_CallFunctionObjArgs(f, shape, dtype, device, NULL) : NULL;
     Py_XDECREF(m);
     Py_XDECREF(f);
@@ -485,7 +509,8 @@ static int set_batch_dims(PyObject *o, PyObject *v, void *c)
     if (k == -1 && PyErr_Occurred())
         return -1;
     if (k < 0 || (i->n && k > eas_node_rank(i->n)))
-        return py_fail(PyExc_ValueError, "batch_dims must be between 0 and the number of dims, got %ld", k), -1;
+        return py_fail(PyExc_ValueError, "batch_dims must be between 0 and the number of dims, got %ld", k),
+             -1;
     i->batch_dims = (int)k;
     if (i->n)
         eas_node_set_batch_dims(i->n, (int)k);
@@ -513,9 +538,10 @@ static PyObject *impl_repr(PyObject *o)
 {
     PyObject *name = get_op_name(o, NULL), *shape = get_physical(o, NULL), *r = NULL;
     if (name && shape)
-        r = PyUnicode_FromFormat("TensorImpl(op=%S, shape=%R, batch_dims=%d, %s)", name, shape,
-                                 ((Impl *)o)->n ? eas_node_batch_dims(((Impl *)o)->n) : ((Impl *)o)->batch_dims,
-                                 ((Impl *)o)->n && eas_node_is_real(((Impl *)o)->n) ? "realized" : "unrealized");
+        r = PyUnicode_FromFormat(
+            "TensorImpl(op=%S, shape=%R, batch_dims=%d, %s)", name, shape,
+            ((Impl *)o)->n ? eas_node_batch_dims(((Impl *)o)->n) : ((Impl *)o)->batch_dims,
+            ((Impl *)o)->n && eas_node_is_real(((Impl *)o)->n) ? "realized" : "unrealized");
     Py_XDECREF(name);
     Py_XDECREF(shape);
     return r;
@@ -529,7 +555,8 @@ static PyGetSetDef impl_getset[] = {
     {"_inputs", get_inputs, NULL, "what it still needs, traced or not", NULL},
     {"is_leaf", get_is_leaf, NULL, "has it no parents?", NULL},
     {"is_realized", get_realized, NULL, "does it have data?", NULL},
-    {"_is_symbolic", get_symbolic, NULL, "does it depend on an argument of a function that is being traced?", NULL},
+    {"_is_symbolic", get_symbolic, NULL, "does it depend on an argument of a function that is being traced?",
+     NULL},
     {"_storages", get_storages, NULL, "its memory, a list of eas.Tensor; empty before it is evaluated", NULL},
     {"_values", get_values, NULL, "what stands for it in the graph; empty once it is evaluated", NULL},
     {"physical_shape", get_physical, NULL, "sizes of all dims, those of vmap in front", NULL},
@@ -547,15 +574,18 @@ static PyMemberDef impl_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Impl, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
-static PyType_Slot impl_slots[] = {{Py_tp_doc, "TensorImpl(storages=None, values=None, traced=False, batch_dims=0, sharding=None)\n\nThe state "
-                                               "behind tensors: a node of the graph, with data or without."},
-                                   {Py_tp_new, impl_new},
-                                   {Py_tp_dealloc, impl_dealloc},
-                                   {Py_tp_repr, impl_repr},
-                                   {Py_tp_getset, impl_getset},
-                                   {Py_tp_members, impl_members},
-                                   {0, NULL}};
-static PyType_Spec impl_spec = {"eager.core.tensor_impl.TensorImpl", sizeof(Impl), 0, Py_TPFLAGS_DEFAULT, impl_slots};
+static PyType_Slot impl_slots[] = {
+    {Py_tp_doc,
+     "TensorImpl(storages=None, values=None, traced=False, batch_dims=0, sharding=None)\n\nThe state "
+     "behind tensors: a node of the graph, with data or without."},
+    {Py_tp_new, impl_new},
+    {Py_tp_dealloc, impl_dealloc},
+    {Py_tp_repr, impl_repr},
+    {Py_tp_getset, impl_getset},
+    {Py_tp_members, impl_members},
+    {0, NULL}};
+static PyType_Spec impl_spec = {"eager.core.tensor_impl.TensorImpl", sizeof(Impl), 0, Py_TPFLAGS_DEFAULT,
+                                impl_slots};
 
 static PyObject *set_traced_all(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -568,7 +598,8 @@ static PyObject *set_traced_all(PyObject *m, PyObject *const *args, Py_ssize_t n
     if (!pytree_flatten(args[0], NULL, &leaves, &treedef))
         return NULL;
     int ok = 1;
-    for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(leaves); i++) { /* new handles: those of the caller stay as they are */
+    /* new handles: those of the caller stay as they are */
+    for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(leaves); i++) {
         PyObject *t = PyList_GET_ITEM(leaves, i);
         if (!eager_check(t) || eas_node_is_traced(eager_node(t)) == on)
             continue;
@@ -587,11 +618,14 @@ static PyObject *set_traced_all(PyObject *m, PyObject *const *args, Py_ssize_t n
     return r;
 }
 static PyMethodDef functions[] = {
-    {"record", py_record, METH_VARARGS, "record(op, outs, args, kwargs, tree_def): these tensors were made by op"},
-    {"set_traced", (PyCFunction)(void (*)(void))set_traced_all, METH_FASTCALL, "set_traced(tree, on): the tree with tensors that are traced, or not"},
+    {"record", py_record, METH_VARARGS,
+     "record(op, outs, args, kwargs, tree_def): these tensors were made by op"},
+    {"set_traced", (PyCFunction)(void (*)(void))set_traced_all, METH_FASTCALL,
+     "set_traced(tree, on): the tree with tensors that are traced, or not"},
     {NULL, NULL, 0, NULL},
 };
-/* A child must not find it taken by a thread that it does not have. It guards single words, which are never half written. */
+/* A child must not find it taken by a thread that it does not have. It guards single words, which are never
+ * half written. */
 static void renew_weak(void) { pthread_mutex_init(&weak_lock, NULL); }
 
 /* The GIL, where this thread has it. */
@@ -602,9 +636,12 @@ int impl_init(PyObject *module)
 {
     eas_host_set_lock(leave_gil, enter_gil);
     (void)
-        eas_error_message(); /* the library's memory of this thread: where the C library cannot have it, it ends the process, and later it might not */
+        /* the library's memory of this thread: where the C library cannot have it, it ends the process, and
+           later it might not */
+        eas_error_message();
     pthread_atfork(NULL, NULL, renew_weak);
-    return (impl_type = py_type(module, &impl_spec, "TensorImpl")) && (refs_type = py_type(module, &refs_spec, "OutputRefs"))
+    return (impl_type = py_type(module, &impl_spec, "TensorImpl")) &&
+                   (refs_type = py_type(module, &refs_spec, "OutputRefs"))
              ? PyModule_AddFunctions(module, functions)
              : -1;
 }

@@ -1,7 +1,8 @@
-/* eager_index.c: NumPy's indexing in terms of the table's operations: slice, unsqueeze, squeeze, index, and their inverses for x[key] = v and x.at[key].
+/* eager_index.c: NumPy's indexing in terms of the table's operations: slice, unsqueeze, squeeze, index, and
+ * their inverses for x[key] = v and x.at[key].
  *
- * A key is read into one entry per axis of x (slices), the axes that integers drop, new axes, and the axes that are indexed by tensors. Masks are read, since
- * how many elements they choose decides a shape. */
+ * A key is read into one entry per axis of x (slices), the axes that integers drop, new axes, and the axes
+ * that are indexed by tensors. Masks are read, since how many elements they choose decides a shape. */
 #include "py.h"
 
 #include <string.h>
@@ -17,7 +18,8 @@ typedef struct key {
     int nnew, new_[MAX]; /* new axes, where they stand among x's axes and each other, nothing dropped yet */
     int nindex, at[MAX]; /* axes indexed by tensors, counted as new_ are */
     eas_node *index[MAX];
-    bool gap; /* an ellipsis that stands for no axis parts two tensors: gap_at is a new axis that goes again */
+    /* an ellipsis that stands for no axis parts two tensors: gap_at is a new axis that goes again */
+    bool gap;
     int gap_at;
     bool mask; /* one mask of x's whole shape and nothing else: mask_node */
     eas_node *mask_node;
@@ -69,8 +71,10 @@ static int read_entry(PyObject *o, entry *e)
     if (!n)
         return PyErr_Occurred()
                  ? 0
-                 : (py_fail(PyExc_IndexError, "an index must be an int, a slice, None, ..., or a tensor or array of ints or bools; got %s",
-                            Py_TYPE(o)->tp_name),
+                 : (py_fail(
+                        PyExc_IndexError,
+                        "an index must be an int, a slice, None, ..., or a tensor or array of ints or bools; got %s",
+                        Py_TYPE(o)->tp_name),
                     0);
     e->n = n;
     char kind = eas_dtype_kind(eas_node_dtype(n));
@@ -85,7 +89,9 @@ static int read_entry(PyObject *o, entry *e)
     if (kind == 'f') {
         eas_node_release(n);
         e->n = NULL;
-        return py_fail(PyExc_IndexError, "an index must be of ints or bools, this one is of %s", eas_dtype_name(eas_node_dtype(n))), 0;
+        return py_fail(PyExc_IndexError, "an index must be of ints or bools, this one is of %s",
+                       eas_dtype_name(eas_node_dtype(n))),
+               0;
     }
     e->kind = kind == 'b' ? E_MASK : E_ARRAY;
     e->takes = kind == 'b' ? logical_rank(n) : 1;
@@ -95,7 +101,9 @@ static int read_entry(PyObject *o, entry *e)
 static int add_mask(key *k, eas_node *mask, int at, int rank)
 {
     if (eas_node_batch_dims(mask))
-        return py_fail(PyExc_IndexError, "a mask inside vmap chooses another number of elements in each lane: use eager.where"), 0;
+        return py_fail(PyExc_IndexError,
+                       "a mask inside vmap chooses another number of elements in each lane: use eager.where"),
+               0;
     PyObject *a = array_of_node(mask, false), *b = NULL, *where = NULL;
     if (a && !rank) /* one truth value: a new axis of size 1 or 0 */
         b = PyArray_Ravel((PyArrayObject *)a, NPY_CORDER);
@@ -123,7 +131,8 @@ static int bound(PyObject *o, int64_t *out)
 static int add_slice(key *k, int axis, PyObject *o)
 {
     PySliceObject *s = (PySliceObject *)o;
-    if (!bound(s->start, &k->start[axis]) || !bound(s->stop, &k->stop[axis]) || !bound(s->step, &k->step[axis]))
+    if (!bound(s->start, &k->start[axis]) || !bound(s->stop, &k->stop[axis]) ||
+        !bound(s->step, &k->step[axis]))
         return 0;
     if (k->step[axis] == 0)
         return py_fail(PyExc_ValueError, "slice step cannot be zero"), 0;
@@ -135,7 +144,8 @@ static int out_of_bounds(Py_ssize_t i, int axis, eas_dim size)
 {
     if (size < 0 || (i >= -size && i < size))
         return 0;
-    py_fail(PyExc_IndexError, "index %zd is out of bounds for axis %d with size %lld", i, axis, (long long)size);
+    py_fail(PyExc_IndexError, "index %zd is out of bounds for axis %d with size %lld", i, axis,
+            (long long)size);
     return 1;
 }
 static int add_int(key *k, int axis, PyObject *o, eas_dim size)
@@ -159,11 +169,12 @@ static int add_int(key *k, int axis, PyObject *o, eas_dim size)
 }
 static int check_mask(eas_node *x, int axis, eas_node *mask)
 {
-    const eas_dim *have = eas_node_shape(x) + eas_node_batch_dims(x) + axis, *want = eas_node_shape(mask) + eas_node_batch_dims(mask);
+    const eas_dim *have = eas_node_shape(x) + eas_node_batch_dims(x) + axis,
+                  *want = eas_node_shape(mask) + eas_node_batch_dims(mask);
     for (int i = 0; i < logical_rank(mask); i++)
         if (have[i] != want[i])
-            return py_fail(PyExc_IndexError, "a mask of size %lld does not fit axis %d of size %lld", (long long)want[i], axis + i,
-                           (long long)have[i]),
+            return py_fail(PyExc_IndexError, "a mask of size %lld does not fit axis %d of size %lld",
+                           (long long)want[i], axis + i, (long long)have[i]),
                    0;
     return 1;
 }
@@ -199,7 +210,8 @@ static int place_entry(key *k, eas_node *x, entry *e, bool arrays, int axis, int
     default: return 1;
     }
 }
-/* NumPy puts the axes of tensors first if anything stands between them, be it an ellipsis for no axis at all. */
+/* NumPy puts the axes of tensors first if anything stands between them, be it an ellipsis for no axis at all.
+ */
 static bool parts_tensors(const entry *e, int n, int i)
 {
     bool before = false, after = false;
@@ -301,7 +313,8 @@ static eas_node *axes_op(const char *op, eas_node *x, int n, const int *axes) /*
         attr[1 + i] = axes[i];
     return !n || !x ? x : eager_do(op, 1, &x, n + 1, attr);
 }
-/* x with its slices taken, new axes there; without the dropped ones only if nothing is indexed by tensors (else none are dropped). */
+/* x with its slices taken, new axes there; without the dropped ones only if nothing is indexed by tensors
+ * (else none are dropped). */
 static eas_node *basic(eas_node *x, key *k)
 {
     int shift[MAX], n = 0;
@@ -358,7 +371,8 @@ static eas_node *open_gap(eas_node *v, const key *k) /* of what is to be set; st
 /* By a mask of all of x: both as one axis, so that one number tells each place. */
 static eas_node *chosen(eas_node *x, key *k) /* steals x */
 {
-    eas_node *flat = eager_do("flatten", 1, (eas_node *[]){eas_node_retain(k->mask_node)}, 2, (int64_t[]){0, -1});
+    eas_node *flat =
+        eager_do("flatten", 1, (eas_node *[]){eas_node_retain(k->mask_node)}, 2, (int64_t[]){0, -1});
     int ok = flat && add_mask(k, flat, 0, 1);
     eas_node_release(flat);
     if (ok)
@@ -366,14 +380,18 @@ static eas_node *chosen(eas_node *x, key *k) /* steals x */
     eas_node_release(x);
     return NULL;
 }
-static eas_node *operand_of(PyObject *o) { return eager_tracing ? eager_operand(o) : eas_node_retain(eager_node(o)); }
+static eas_node *operand_of(PyObject *o)
+{
+    return eager_tracing ? eager_operand(o) : eas_node_retain(eager_node(o));
+}
 
 static PyObject *get_item(eas_node *x, PyObject *keyobj) /* steals x */
 {
     key k;
     eas_node *r = NULL;
     if (key_read(keyobj, x, logical_rank(x) > 1, &k))
-        r = k.mask ? chosen(eas_node_retain(x), &k) : close_gap(indexed(basic(eas_node_retain(x), &k), &k), &k);
+        r = k.mask ? chosen(eas_node_retain(x), &k)
+                   : close_gap(indexed(basic(eas_node_retain(x), &k), &k), &k);
     key_free(&k);
     eas_node_release(x);
     return r ? eager_result(EAS_OK, r) : NULL;
@@ -381,8 +399,9 @@ static PyObject *get_item(eas_node *x, PyObject *keyobj) /* steals x */
 
 /* ---- slices whose start is a tensor without data ----
  *
- * x[i:i+3]: start and stop must be the same but for a number, so that the length is known. The slice is a gather of start, start + step, ..., and an
- * update of it a scatter; the rest of the key sees a whole axis. A start that does not leave room is an IndexError when it runs.
+ * x[i:i+3]: start and stop must be the same but for a number, so that the length is known. The slice is a
+ * gather of start, start + step, ..., and an update of it a scatter; the rest of the key sees a whole axis. A
+ * start that does not leave room is an IndexError when it runs.
  */
 typedef struct linear { /* scale * of + offset */
     const eas_node *of;
@@ -402,7 +421,8 @@ static linear linear_of(const eas_node *n, int depth)
     int count = eas_node_inputs(n, &in);
     if (count == 1 && depth && is_op(n, "cast") && eas_dtype_kind(eas_node_dtype(in[0])) != 'f')
         return linear_of(in[0], depth - 1);
-    bool mul = count == 2 && is_op(n, "mul"), add = count == 2 && is_op(n, "add"), sub = count == 2 && is_op(n, "sub");
+    bool mul = count == 2 && is_op(n, "mul"), add = count == 2 && is_op(n, "add"),
+         sub = count == 2 && is_op(n, "sub");
     if (!depth || !(mul || add || sub))
         return self;
     linear a = linear_of(in[0], depth - 1), b = linear_of(in[1], depth - 1);
@@ -429,7 +449,8 @@ static bool without_data(PyObject *o) /* a tensor that int() cannot read */
 }
 static bool is_dynamic(PyObject *o)
 {
-    return PySlice_Check(o) && (without_data(((PySliceObject *)o)->start) || without_data(((PySliceObject *)o)->stop));
+    return PySlice_Check(o) &&
+           (without_data(((PySliceObject *)o)->start) || without_data(((PySliceObject *)o)->stop));
 }
 
 static eas_node *int_node(int64_t v)
@@ -448,7 +469,8 @@ static eas_node *slice_indices(eas_node *start, int64_t n, int64_t step)
 {
     int64_t dt = EAS_I64, iota[] = {1, n, 0, EAS_I64};
     start = eager_do("cast", 1, &start, 1, &dt);
-    eas_node *in[3] = {start ? apply2("less", eas_node_retain(start), int_node(0)) : NULL, int_node((int64_t)1 << 40), start};
+    eas_node *in[3] = {start ? apply2("less", eas_node_retain(start), int_node(0)) : NULL,
+                       int_node((int64_t)1 << 40), start};
     start = eager_do("where", 3, in, 0, NULL);
     int zero[1] = {0};
     start = axes_op("unsqueeze", start, 1, zero);
@@ -460,14 +482,17 @@ static eas_node *dynamic_indices(PyObject *slice)
     Py_ssize_t step = s->step == Py_None ? 1 : PyNumber_AsSsize_t(s->step, PyExc_IndexError);
     if (step == -1 && PyErr_Occurred())
         return NULL;
-    eas_node *a = s->start == Py_None ? int_node(0) : eager_arg(s->start, "slice", "start"), *b = NULL, *r = NULL;
+    eas_node *a = s->start == Py_None ? int_node(0) : eager_arg(s->start, "slice", "start"), *b = NULL,
+             *r = NULL;
     if (a && s->stop != Py_None)
         b = eager_arg(s->stop, "slice", "stop");
     linear x = a && b ? linear_of(a, 8) : (linear){0}, y = b ? linear_of(b, 8) : (linear){0};
     int64_t n = y.offset - x.offset;
     if (!PyErr_Occurred() && (!b || x.of != y.of || x.scale != y.scale || step < 1))
-        py_fail_at(graph_break, "x[start:stop] where start or stop is a tensor whose data is not there yet needs a length that is known: write "
-                                "x[i:i + n] with a number n (and a step above 0), or choose elements with eager.gather or eager.where");
+        py_fail_at(
+            graph_break,
+            "x[start:stop] where start or stop is a tensor whose data is not there yet needs a length that is known: write "
+            "x[i:i + n] with a number n (and a step above 0), or choose elements with eager.gather or eager.where");
     else if (!PyErr_Occurred())
         r = slice_indices(eas_node_retain(a), n > 0 ? (n + step - 1) / step : 0, step);
     eas_node_release(a);
@@ -563,7 +588,8 @@ static eas_node *cast_to(eas_node *v, eas_dtype dt) /* steals */
     }
     return !v || (eas_node_dtype(v) == dt && !eas_node_is_weak(v)) ? v : eager_do("cast", 1, &v, 1, &attr);
 }
-static eas_node *shaped(const char *op, eas_node *v, eas_node *like) /* reshape or broadcast_to like's logical shape; steals v */
+/* reshape or broadcast_to like's logical shape; steals v */
+static eas_node *shaped(const char *op, eas_node *v, eas_node *like)
 {
     int64_t attr[MAX + 1];
     int bd = eas_node_batch_dims(like), n = eas_node_rank(like) - bd;
@@ -629,7 +655,8 @@ static eas_node *set_basic(eas_node *x, eas_node *v, key *k, int how) /* steals 
 }
 static eas_node *set_indexed(eas_node *x, eas_node *v, key *k, int how) /* steals v */
 {
-    eas_node *in[MAX + 2], *part = basic(eas_node_retain(x), k), *whole = slice_of(eas_node_retain(x), k), *r = NULL;
+    eas_node *in[MAX + 2], *part = basic(eas_node_retain(x), k), *whole = slice_of(eas_node_retain(x), k),
+                           *r = NULL;
     int64_t attr[MAX + 2] = {k->nindex};
     if (!part || !whole || !v) {
         eas_node_release(v);
@@ -668,7 +695,9 @@ static eas_node *set_item(eas_node *x, PyObject *keyobj, PyObject *value, int ho
     v = v ? cast_to(v, eas_node_dtype(x)) : NULL;
     memset(&k, 0, sizeof k);
     if (v && key_read(keyobj, x, logical_rank(v) == 0, &k))
-        r = k.mask ? set_masked(x, v, &k, how) : k.nindex ? set_indexed(x, v, &k, how) : set_basic(x, v, &k, how);
+        r = k.mask   ? set_masked(x, v, &k, how)
+          : k.nindex ? set_indexed(x, v, &k, how)
+                     : set_basic(x, v, &k, how);
     else
         eas_node_release(v);
     key_free(&k);
@@ -684,7 +713,8 @@ static eas_node *updated(PyObject *o, PyObject *keyobj, PyObject *value, int how
     if (dynamic_read(keyobj, x, &d)) {
         r = dynamic_part(eas_node_retain(x), &d, d.n);
         r = r ? set_item(r, d.key ? d.key : keyobj, value, how) : NULL;
-        for (int i = d.n - 1; i >= 0 && r; i--) { /* from the last slice outwards: where it was taken from, with it put back */
+        /* from the last slice outwards: where it was taken from, with it put back */
+        for (int i = d.n - 1; i >= 0 && r; i--) {
             eas_node *in[3] = {dynamic_part(eas_node_retain(x), &d, i), eas_node_retain(d.index[i]), r};
             int64_t attr[2] = {d.axis[i], SET};
             r = eager_do("scatter", 3, in, 2, attr);
@@ -698,9 +728,11 @@ static int record_set(eas_node *out, PyObject *x, PyObject *value, bool in_place
 {
     if (!eas_node_is_traced(out))
         return 1;
-    PyObject *args = PyTuple_Pack(2, x, value), *kwargs = Py_BuildValue("{s:O}", "use_buffer_ops", in_place ? Py_True : Py_False);
+    PyObject *args = PyTuple_Pack(2, x, value),
+             *kwargs = Py_BuildValue("{s:O}", "use_buffer_ops", in_place ? Py_True : Py_False);
     int code = eas_tensor_op_find("slice_update");
-    int ok = args && kwargs && impl_record(&out, 1, code < 0 ? NULL : op_object((eas_tensor_op)code), args, kwargs, NULL);
+    int ok = args && kwargs &&
+             impl_record(&out, 1, code < 0 ? NULL : op_object((eas_tensor_op)code), args, kwargs, NULL);
     Py_XDECREF(args);
     Py_XDECREF(kwargs);
     return ok;
@@ -801,7 +833,8 @@ static PyObject *at_sub(PyObject *o, PyObject *v)
 static PyObject *at_get(PyObject *o, PyObject *unused)
 {
     (void)unused;
-    return ((At *)o)->key ? eager_subscript(((At *)o)->x, ((At *)o)->key) : py_fail(PyExc_TypeError, "a key is missing: x.at[key].get()");
+    return ((At *)o)->key ? eager_subscript(((At *)o)->x, ((At *)o)->key)
+                          : py_fail(PyExc_TypeError, "a key is missing: x.at[key].get()");
 }
 static PyMethodDef at_methods[] = {
     {"set", at_set, METH_O, "set(v)\n--\n\nx with v there."},
@@ -820,7 +853,8 @@ static PyType_Slot at_slots[] = {{Py_tp_doc, "x.at[key]: what x would be with ot
                                  {Py_tp_methods, at_methods},
                                  {Py_mp_subscript, at_subscript},
                                  {0, NULL}};
-static PyType_Spec at_spec = {"eager.At", sizeof(At), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, at_slots};
+static PyType_Spec at_spec = {"eager.At", sizeof(At), 0,
+                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, at_slots};
 int eager_index_init(PyObject *module)
 {
     (void)module;

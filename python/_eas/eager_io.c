@@ -1,4 +1,5 @@
-/* eager_io.c: eas_weights as a capsule, and its tensors; quantized matrices. eager/io.py and eager/quantized.py make of it what people see. */
+/* eager_io.c: eas_weights as a capsule, and its tensors; quantized matrices. eager/io.py and
+ * eager/quantized.py make of it what people see. */
 #include "py.h"
 
 static const char name[] = "eas.weights";
@@ -21,7 +22,10 @@ static PyObject *open_file(PyObject *m, PyObject *path)
     return st == EAS_OK ? PyCapsule_New(w, name, drop) : py_raise(st);
 }
 
-static PyObject *text_of(const char *s) { return PyUnicode_DecodeUTF8(s, (Py_ssize_t)strlen(s), "surrogateescape"); }
+static PyObject *text_of(const char *s)
+{
+    return PyUnicode_DecodeUTF8(s, (Py_ssize_t)strlen(s), "surrogateescape");
+}
 
 static PyObject *info_tuple(eas_weight e)
 {
@@ -34,7 +38,8 @@ static PyObject *info_tuple(eas_weight e)
         Py_XDECREF(key);
         return NULL;
     }
-    return Py_BuildValue("(NNszK)", key, shape, e.stored, e.supported ? eas_dtype_name(e.dtype) : NULL, (unsigned long long)e.bytes);
+    return Py_BuildValue("(NNszK)", key, shape, e.stored, e.supported ? eas_dtype_name(e.dtype) : NULL,
+                         (unsigned long long)e.bytes);
 }
 
 /* (format, [(name, shape, stored, dtype or None, bytes)]) */
@@ -60,7 +65,8 @@ static PyObject *metadata(PyObject *m, PyObject *capsule)
     for (int i = 0; d && i < eas_weights_meta_count(w); i++) {
         char *text = NULL;
         eas_status st = eas_weights_meta(w, i, &text);
-        PyObject *key = text_of(eas_weights_meta_key(w, i)), *value = st == EAS_OK ? text_of(text) : py_raise(st);
+        PyObject *key = text_of(eas_weights_meta_key(w, i)),
+                 *value = st == EAS_OK ? text_of(text) : py_raise(st);
         eas_memory_free(text);
         if (!key || !value || PyDict_SetItem(d, key, value) < 0)
             Py_CLEAR(d);
@@ -171,7 +177,8 @@ static const char **texts(PyObject *tuple)
         if (t[i] && (size_t)len == strlen(t[i]))
             continue;
         if (t[i])
-            py_fail(PyExc_ValueError, "names and metadata cannot have a NUL in them: %R", PyTuple_GET_ITEM(tuple, i));
+            py_fail(PyExc_ValueError, "names and metadata cannot have a NUL in them: %R",
+                    PyTuple_GET_ITEM(tuple, i));
         PyMem_Free(t);
         return NULL;
     }
@@ -184,7 +191,8 @@ static PyObject *save(PyObject *m, PyObject *args)
     (void)m;
     PyObject *path, *names, *values, *meta, *bytes = NULL;
     int compressed;
-    if (!PyArg_ParseTuple(args, "OO!O!O!p", &path, &PyTuple_Type, &names, &PyTuple_Type, &values, &PyTuple_Type, &meta, &compressed) ||
+    if (!PyArg_ParseTuple(args, "OO!O!O!p", &path, &PyTuple_Type, &names, &PyTuple_Type, &values,
+                          &PyTuple_Type, &meta, &compressed) ||
         !PyUnicode_FSConverter(path, &bytes))
         return NULL;
     Py_ssize_t n = PyTuple_GET_SIZE(values);
@@ -198,7 +206,8 @@ static PyObject *save(PyObject *m, PyObject *args)
     eas_status st = EAS_OK;
     if (ok) {
         Py_BEGIN_ALLOW_THREADS;
-        st = eas_weights_save(PyBytes_AS_STRING(bytes), (int)n, keys, nodes, (int)(PyTuple_GET_SIZE(meta) / 2), pairs, compressed, NULL);
+        st = eas_weights_save(PyBytes_AS_STRING(bytes), (int)n, keys, nodes,
+                              (int)(PyTuple_GET_SIZE(meta) / 2), pairs, compressed, NULL);
         Py_END_ALLOW_THREADS;
     }
     while (k > 0)
@@ -213,14 +222,20 @@ static PyObject *save(PyObject *m, PyObject *args)
 }
 
 /* ---- quantized matrices ---- */
-static bool quantized_of(const char *kind, long long rows, long long group, PyObject *const *parts, eas_quantized *q)
+static bool quantized_of(const char *kind, long long rows, long long group, PyObject *const *parts,
+                         eas_quantized *q)
 {
     *q = (eas_quantized){.rows = rows, .group = group};
     if (!eas_quant_parse(kind, &q->kind))
-        return py_fail(PyExc_ValueError, "there is no kind of quantized tensors called %s: use int8, int4, int4_zp or nf4", kind), false;
+        return py_fail(PyExc_ValueError,
+                       "there is no kind of quantized tensors called %s: use int8, int4, int4_zp or nf4",
+                       kind),
+               false;
     for (int i = 0; i < 3; i++)
         if (!eager_check(parts[i]) && !(i == 2 && parts[i] == Py_None))
-            return py_fail(PyExc_TypeError, "the parts of a quantized tensor are tensors, not %s", Py_TYPE(parts[i])->tp_name), false;
+            return py_fail(PyExc_TypeError, "the parts of a quantized tensor are tensors, not %s",
+                           Py_TYPE(parts[i])->tp_name),
+                   false;
     q->data = eager_node(parts[0]);
     q->scales = eager_node(parts[1]);
     q->offsets = parts[2] == Py_None ? NULL : eager_node(parts[2]);
@@ -237,7 +252,8 @@ static PyObject *quantize(PyObject *m, PyObject *args)
     if (!PyArg_ParseTuple(args, "Os", &w, &kind))
         return NULL;
     if (!eas_quant_parse(kind, &k))
-        return py_fail(PyExc_ValueError, "eager.quantize: there is no kind '%s': use int8, int4, int4_zp or nf4", kind);
+        return py_fail(PyExc_ValueError,
+                       "eager.quantize: there is no kind '%s': use int8, int4, int4_zp or nf4", kind);
     eas_node *n = eager_arg(w, "quantize", "w");
     if (!n)
         return NULL;
@@ -250,7 +266,8 @@ static PyObject *quantize(PyObject *m, PyObject *args)
     eas_node *made[3] = {q.data, q.scales, q.offsets};
     bool now = !eas_node_is_symbolic(q.data) && !eas_node_is_taped(q.data) && !eas_node_batch_dims(q.data);
     bool ok = !now || eager_realize(q.offsets ? 3 : 2, made);
-    PyObject *data = eager_wrap(q.data), *scales = eager_wrap(q.scales), *offsets = q.offsets ? eager_wrap(q.offsets) : Py_NewRef(Py_None);
+    PyObject *data = eager_wrap(q.data), *scales = eager_wrap(q.scales),
+             *offsets = q.offsets ? eager_wrap(q.offsets) : Py_NewRef(Py_None);
     if (ok && data && scales && offsets)
         return Py_BuildValue("(LLNNN)", (long long)q.rows, (long long)q.group, data, scales, offsets);
     Py_XDECREF(data);
@@ -268,8 +285,8 @@ static PyObject *dequantize(PyObject *m, PyObject *args)
     eas_quantized q;
     eas_dtype dt;
     eas_node *n = NULL;
-    if (!PyArg_ParseTuple(args, "sLLOOOO", &kind, &rows, &group, &parts[0], &parts[1], &parts[2], &dtype) || !eager_dtype(dtype, "dtype", &dt) ||
-        !quantized_of(kind, rows, group, parts, &q))
+    if (!PyArg_ParseTuple(args, "sLLOOOO", &kind, &rows, &group, &parts[0], &parts[1], &parts[2], &dtype) ||
+        !eager_dtype(dtype, "dtype", &dt) || !quantized_of(kind, rows, group, parts, &q))
         return NULL;
     eas_site_set(site_here());
     eas_status st = eas_quantized_dequantize(&q, dt, &n);
@@ -284,7 +301,8 @@ static PyObject *quantized_matmul(PyObject *m, PyObject *args)
     long long rows, group;
     eas_quantized q;
     eas_node *out = NULL;
-    if (!PyArg_ParseTuple(args, "OsLLOOO", &x, &kind, &rows, &group, &parts[0], &parts[1], &parts[2]) || !quantized_of(kind, rows, group, parts, &q))
+    if (!PyArg_ParseTuple(args, "OsLLOOO", &x, &kind, &rows, &group, &parts[0], &parts[1], &parts[2]) ||
+        !quantized_of(kind, rows, group, parts, &q))
         return NULL;
     eas_node *n = eager_arg(x, "quantized_matmul", "x");
     if (!n)
@@ -298,11 +316,14 @@ static PyObject *quantized_matmul(PyObject *m, PyObject *args)
 static PyMethodDef functions[] = {
     {"quantize", quantize, METH_VARARGS, "quantize(w, kind): (rows, group, data, scales, offsets or None)"},
     {"dequantize", dequantize, METH_VARARGS, "dequantize(kind, rows, group, data, scales, offsets, dtype)"},
-    {"quantized_matmul", quantized_matmul, METH_VARARGS, "quantized_matmul(x, kind, rows, group, data, scales, offsets)"},
+    {"quantized_matmul", quantized_matmul, METH_VARARGS,
+     "quantized_matmul(x, kind, rows, group, data, scales, offsets)"},
     {"weights_open", open_file, METH_O, "weights_open(path): the tensors of a file"},
-    {"weights_list", list, METH_O, "weights_list(w): (format, [(name, shape, stored, dtype or None, bytes)])"},
+    {"weights_list", list, METH_O,
+     "weights_list(w): (format, [(name, shape, stored, dtype or None, bytes)])"},
     {"weights_metadata", metadata, METH_O, "weights_metadata(w): a dict of str"},
-    {"weights_tensor", tensor, METH_VARARGS, "weights_tensor(w, index, device[, start, size]): an eager.Tensor"},
+    {"weights_tensor", tensor, METH_VARARGS,
+     "weights_tensor(w, index, device[, start, size]): an eager.Tensor"},
     {"weights_tensors", tensors, METH_VARARGS, "weights_tensors(w, device): all of them, by name"},
     {"weights_raw", raw, METH_VARARGS, "weights_raw(w, index): its bytes in the file"},
     {"weights_save", save, METH_VARARGS, "weights_save(path, names, tensors, meta, compressed)"},

@@ -1,6 +1,7 @@
-/* eager_key.c: what the program of a compiled function depends on, and whether a call is like an earlier one: structure, shapes, dtypes of the arguments,
- * values of those that are no tensors, and the same for everything that the function captures: closure cells, the globals that its code names, and
- * so on through the functions and objects it finds there. */
+/* eager_key.c: what the program of a compiled function depends on, and whether a call is like an earlier one:
+ * structure, shapes, dtypes of the arguments, values of those that are no tensors, and the same for
+ * everything that the function captures: closure cells, the globals that its code names, and so on through
+ * the functions and objects it finds there. */
 #include "eager_compile.h"
 
 #include <string.h>
@@ -59,7 +60,8 @@ static bool same_value(PyObject *a, PyObject *b)
         return !memcmp(&x, &y, sizeof x);
     }
     if (PyMethod_Check(a))
-        return PyMethod_GET_FUNCTION(a) == PyMethod_GET_FUNCTION(b) && PyMethod_GET_SELF(a) == PyMethod_GET_SELF(b);
+        return PyMethod_GET_FUNCTION(a) == PyMethod_GET_FUNCTION(b) &&
+               PyMethod_GET_SELF(a) == PyMethod_GET_SELF(b);
     if (Py_TYPE(a)->tp_flags & Py_TPFLAGS_HEAPTYPE && !PyLong_Check(a) && !PyUnicode_Check(a) &&
         Py_TYPE(a)->tp_richcompare == PyBaseObject_Type.tp_richcompare)
         return false;
@@ -90,7 +92,8 @@ static bool same_shape(const leaf_sig *s, int rank, const int64_t *shape)
 static bool same_content(PyObject *content, PyArrayObject *a)
 {
     if (PyArray_IS_C_CONTIGUOUS(a))
-        return PyArray_NBYTES(a) == PyBytes_GET_SIZE(content) && !memcmp(PyArray_DATA(a), PyBytes_AS_STRING(content), (size_t)PyArray_NBYTES(a));
+        return PyArray_NBYTES(a) == PyBytes_GET_SIZE(content) &&
+               !memcmp(PyArray_DATA(a), PyBytes_AS_STRING(content), (size_t)PyArray_NBYTES(a));
     PyObject *bytes = PyArray_ToString(a, NPY_CORDER);
     int same = bytes ? PyObject_RichCompareBool(bytes, content, Py_EQ) : -1;
     Py_XDECREF(bytes);
@@ -113,31 +116,35 @@ static bool leaf_matches(const leaf_sig *s, PyObject *o)
         return !key_is_tensor(o) && same_value(s->value, o);
     if (eager_check(o)) {
         eas_node *n = eager_node(o);
-        if (eas_node_dtype(n) != s->dtype || eas_node_batch_dims(n) != s->batch_dims || !same_shape(s, eas_node_rank(n), eas_node_shape(n)))
+        if (eas_node_dtype(n) != s->dtype || eas_node_batch_dims(n) != s->batch_dims ||
+            !same_shape(s, eas_node_rank(n), eas_node_shape(n)))
             return false;
         if (eas_node_device(n) && s->device && eas_node_device(n) != s->device)
             return false;
         PyObject *sh = settled_sharding(n);
-        return s->cut == (sh && eas_node_is_sharded(n)) && (sh == s->value || (sh && s->value && same_value(sh, s->value)));
+        return s->cut == (sh && eas_node_is_sharded(n)) &&
+               (sh == s->value || (sh && s->value && same_value(sh, s->value)));
     }
     if (PyArray_Check(o)) {
         PyArrayObject *a = (PyArrayObject *)o;
         int64_t shape[NPY_MAXDIMS];
         for (int i = 0; i < PyArray_NDIM(a); i++)
             shape[i] = PyArray_DIM(a, i);
-        return s->batch_dims == 0 && !s->value && py_dtype_of_npy(PyArray_DESCR(a)) == s->dtype && same_shape(s, PyArray_NDIM(a), shape) &&
-               (!s->content || same_content(s->content, a));
+        return s->batch_dims == 0 && !s->value && py_dtype_of_npy(PyArray_DESCR(a)) == s->dtype &&
+               same_shape(s, PyArray_NDIM(a), shape) && (!s->content || same_content(s->content, a));
     }
     if (!tensor_check(o))
         return false;
     Tensor *t = (Tensor *)o;
-    return s->batch_dims == 0 && !s->value && t->arg.dtype == s->dtype && (!s->device || t->device == s->device) && same_shape(s, t->ndim, t->dims);
+    return s->batch_dims == 0 && !s->value && t->arg.dtype == s->dtype &&
+           (!s->device || t->device == s->device) && same_shape(s, t->ndim, t->dims);
 }
 
 /* ---- a call's leaves ---- */
 static inline bool plain(PyObject *o)
 {
-    return Py_IS_TYPE(o, G.eager) || PyArray_CheckExact(o) || PyFloat_CheckExact(o) || PyLong_CheckExact(o) || PyBool_Check(o);
+    return Py_IS_TYPE(o, G.eager) || PyArray_CheckExact(o) || PyFloat_CheckExact(o) || PyLong_CheckExact(o) ||
+           PyBool_Check(o);
 }
 
 static PyObject *pack(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -201,7 +208,9 @@ PyObject *source_container(PyObject *v)
         return NULL;
     if (PyTuple_Check(v) || PyList_CheckExact(v) || PyDict_CheckExact(v))
         return Py_NewRef(v);
-    PyObject *r = PyDict_Check(v) ? PyDict_Copy(v) : PyList_Check(v) || state_is_deque(v) ? PySequence_List(v) : NULL;
+    PyObject *r = PyDict_Check(v)                      ? PyDict_Copy(v)
+                : PyList_Check(v) || state_is_deque(v) ? PySequence_List(v)
+                                                       : NULL;
     if (!r)
         PyErr_Clear();
     return r;
@@ -214,13 +223,15 @@ typedef struct tensors { /* captured ones, borrowed, in order */
 static bool tree_matches(Entry *e, const source *s, leaves *l, PyObject *v, tensors *t)
 {
     PyObject *list = NULL, *treedef = NULL, *c = source_container(v);
-    bool ok = c && pytree_flatten(c, NULL, &list, &treedef) && PyList_GET_SIZE(list) == s->n && pytree_same(treedef, s->treedef) == 1;
+    bool ok = c && pytree_flatten(c, NULL, &list, &treedef) && PyList_GET_SIZE(list) == s->n &&
+              pytree_same(treedef, s->treedef) == 1;
     for (int k = 0; ok && k < s->n; k++) {
         ok = leaf_matches(&e->leaves[s->first + k], PyList_GET_ITEM(list, k));
         if (ok && e->leaves[s->first + k].is_tensor && t->n < t->room)
             t->at[t->n++] = PyList_GET_ITEM(list, k);
     }
-    ok = ok && (l->env || (l->env = PyList_New(0))) && PyList_Append(l->env, list) == 0; /* keeps them while the call runs */
+    /* keeps them while the call runs */
+    ok = ok && (l->env || (l->env = PyList_New(0))) && PyList_Append(l->env, list) == 0;
     Py_XDECREF(c);
     Py_XDECREF(treedef);
     Py_XDECREF(list);
@@ -261,7 +272,8 @@ static bool env_matches(Entry *e, leaves *l, PyObject **at, int *n, int room)
 }
 
 /* ---- making an entry ---- */
-static int dim_names(CompiledFn *c, Py_ssize_t arg, PyObject **out) /* {dim: name} of argument arg, borrowed, or NULL */
+/* {dim: name} of argument arg, borrowed, or NULL */
+static int dim_names(CompiledFn *c, Py_ssize_t arg, PyObject **out)
 {
     *out = NULL;
     if (!c->dynamic || arg < 0)
@@ -282,7 +294,9 @@ static int set_dynamic(CompiledFn *c, leaf_sig *s, PyObject *names)
         if (d == -1 && PyErr_Occurred())
             return 0;
         if (d < -rank || d >= rank)
-            return py_fail(PyExc_ValueError, "compile: dynamic_dims names dim %ld of an argument of %ld dims", d, rank), 0;
+            return py_fail(PyExc_ValueError, "compile: dynamic_dims names dim %ld of an argument of %ld dims",
+                           d, rank),
+                   0;
         d = s->batch_dims + (d < 0 ? d + rank : d);
         if (c->pow2)
             s->bucket[d] = pow2_of(s->shape[d]);
@@ -358,7 +372,8 @@ static PyObject *leaves_of_value(source *s, PyObject *v) /* a list */
         PyList_SET_ITEM(list, 0, Py_NewRef(v));
     return list;
 }
-static int read_sources(Entry *e, PyObject *values) /* values: a list that keeps what was found, one list of leaves each */
+/* values: a list that keeps what was found, one list of leaves each */
+static int read_sources(Entry *e, PyObject *values)
 {
     for (int i = 0; i < e->nsources; i++) {
         source *s = &e->sources[i];
@@ -371,7 +386,8 @@ static int read_sources(Entry *e, PyObject *values) /* values: a list that keeps
         s->n = s->kind == S_SIZE ? (int)PyDict_GET_SIZE(s->container) : (int)PyList_GET_SIZE(list);
         int ok = PyList_Append(values, list) == 0;
         for (Py_ssize_t k = 0; ok && k < PyList_GET_SIZE(list); k++)
-            ok = add_leaf(e, PyList_GET_ITEM(list, k)) && (!e->small || note_content(&e->leaves[e->nleaves - 1], PyList_GET_ITEM(list, k)));
+            ok = add_leaf(e, PyList_GET_ITEM(list, k)) &&
+                 (!e->small || note_content(&e->leaves[e->nleaves - 1], PyList_GET_ITEM(list, k)));
         Py_DECREF(list);
         if (!ok)
             return 0;
@@ -383,7 +399,10 @@ static int few_captured(const Entry *e)
     int n = 0;
     for (int i = e->nargleaves; i < e->nleaves; i++)
         n += e->leaves[i].is_tensor;
-    return n <= ENV || (py_fail(PyExc_ValueError, "compile: the function captures %d tensors; at most %d: pass them as arguments", n, ENV), 0);
+    return n <= ENV ||
+           (py_fail(PyExc_ValueError,
+                    "compile: the function captures %d tensors; at most %d: pass them as arguments", n, ENV),
+            0);
 }
 /* Every argument that dynamic_dims names must be there, and have a tensor. */
 static int names_are_there(CompiledFn *c, const Entry *e, const leaves *l)
@@ -397,15 +416,20 @@ static int names_are_there(CompiledFn *c, const Entry *e, const leaves *l)
         for (int i = 0; i < e->nargleaves && !tensor; i++)
             tensor = e->leaves[i].is_tensor && argument_of(l, i) == arg;
         if (arg < 0 || arg >= given)
-            return py_fail(PyExc_ValueError, "compile: dynamic_dims names argument %R, and the call has %zd that are given by position%s", key, given,
-                           PyLong_Check(key) ? "" : " (they are counted from 0)"),
+            return py_fail(
+                       PyExc_ValueError,
+                       "compile: dynamic_dims names argument %R, and the call has %zd that are given by position%s",
+                       key, given, PyLong_Check(key) ? "" : " (they are counted from 0)"),
                    0;
         if (!tensor)
-            return py_fail(PyExc_ValueError, "compile: dynamic_dims names argument %R, in which there is no tensor", key), 0;
+            return py_fail(PyExc_ValueError,
+                           "compile: dynamic_dims names argument %R, in which there is no tensor", key),
+                   0;
     }
     return 1;
 }
-/* Programs over parts are made for known sizes: where anything lies in parts, each size has its own program. */
+/* Programs over parts are made for known sizes: where anything lies in parts, each size has its own program.
+ */
 static int any_cut(const Entry *e)
 {
     for (int i = 0; i < e->nleaves; i++)
@@ -417,7 +441,9 @@ static int known_sizes(Entry *e, const leaves *l)
 {
     for (Py_ssize_t i = 0; i < l->n; i++) {
         leaf_sig *s = &e->leaves[i];
-        eas_node *n = !s->is_tensor ? NULL : eager_check(l->at[i]) ? eas_node_retain(eager_node(l->at[i])) : node_of_data(l->at[i], NULL, NULL);
+        eas_node *n = !s->is_tensor         ? NULL
+                    : eager_check(l->at[i]) ? eas_node_retain(eager_node(l->at[i]))
+                                            : node_of_data(l->at[i], NULL, NULL);
         if (s->is_tensor && !n)
             return 0;
         if (n)
@@ -447,7 +473,8 @@ Entry *entry_new(CompiledFn *c, const leaves *l, PyObject *values, state *st, bo
     }
     e->nargleaves = e->nleaves;
     ok = ok && names_are_there(c, e, l);
-    if (ok && find_sources(c, l, e, st) && read_sources(e, values) && few_captured(e) && (!c->dynamic || !any_cut(e) || known_sizes(e, l)))
+    if (ok && find_sources(c, l, e, st) && read_sources(e, values) && few_captured(e) &&
+        (!c->dynamic || !any_cut(e) || known_sizes(e, l)))
         return e;
     entry_free(e);
     return NULL;
@@ -475,7 +502,10 @@ bool entry_matches(Entry *e, leaves *l, PyObject **env, int *nenv)
     return env_matches(e, l, env, nenv, ENV);
 }
 /* ---- why not ---- */
-static PyObject *leaf_path(Entry *e, Py_ssize_t i) { return e->treedef ? pytree_arg_path(e->treedef, i) : PyUnicode_FromFormat("args[%zd]", i); }
+static PyObject *leaf_path(Entry *e, Py_ssize_t i)
+{
+    return e->treedef ? pytree_arg_path(e->treedef, i) : PyUnicode_FromFormat("args[%zd]", i);
+}
 
 /* In what a leaf differs, in words: NULL without an exception if it does not. */
 static PyObject *leaf_difference(PyObject *path, const leaf_sig *s, PyObject *o)
@@ -484,22 +514,24 @@ static PyObject *leaf_difference(PyObject *path, const leaf_sig *s, PyObject *o)
         return NULL;
     if (!s->is_tensor || !key_is_tensor(o))
         return PyUnicode_FromFormat("%U: %s%R, was %s%R", path, key_is_tensor(o) ? "a tensor of type " : "",
-                                    key_is_tensor(o) ? (PyObject *)Py_TYPE(o) : o, s->is_tensor ? "a tensor " : "",
-                                    s->is_tensor ? Py_None : s->value);
+                                    key_is_tensor(o) ? (PyObject *)Py_TYPE(o) : o,
+                                    s->is_tensor ? "a tensor " : "", s->is_tensor ? Py_None : s->value);
     leaf_sig t;
     PyObject *r = NULL;
     if (!sig_of(&t, o))
         return NULL;
     if (t.dtype != s->dtype)
-        r = PyUnicode_FromFormat("%U: dtype %s, was %s", path, eas_dtype_name((eas_dtype)t.dtype), eas_dtype_name((eas_dtype)s->dtype));
+        r = PyUnicode_FromFormat("%U: dtype %s, was %s", path, eas_dtype_name((eas_dtype)t.dtype),
+                                 eas_dtype_name((eas_dtype)s->dtype));
     else if (t.rank != s->rank || t.batch_dims != s->batch_dims)
         r = PyUnicode_FromFormat("%U: %d dims, was %d", path, t.rank - t.batch_dims, s->rank - s->batch_dims);
     for (int i = 0; !r && !PyErr_Occurred() && i < s->rank; i++)
         if (s->shape[i] >= 0 && t.shape[i] != s->shape[i])
-            r = PyUnicode_FromFormat("%U: dim %d is %lld, was %lld", path, i - s->batch_dims, (long long)t.shape[i], (long long)s->shape[i]);
+            r = PyUnicode_FromFormat("%U: dim %d is %lld, was %lld", path, i - s->batch_dims,
+                                     (long long)t.shape[i], (long long)s->shape[i]);
         else if (s->shape[i] < 0 && s->bucket && s->bucket[i] != pow2_of(t.shape[i]))
-            r = PyUnicode_FromFormat("%U: dim %d is %lld, in another bucket than %lld", path, i - s->batch_dims, (long long)t.shape[i],
-                                     (long long)s->bucket[i]);
+            r = PyUnicode_FromFormat("%U: dim %d is %lld, in another bucket than %lld", path,
+                                     i - s->batch_dims, (long long)t.shape[i], (long long)s->bucket[i]);
     if (!r && !PyErr_Occurred())
         r = PyUnicode_FromFormat("%U: device or sharding", path);
     Py_XDECREF(t.value);
@@ -512,7 +544,9 @@ static PyObject *source_name(const source *s)
     case S_CLASS: return PyUnicode_FromFormat("%s.%S", ((PyTypeObject *)s->container)->tp_name, s->key);
     case S_CONTEXT: return PyUnicode_FromFormat("%R", s->container);
     case S_SIZE: return PyUnicode_FromString("the attributes of a captured object");
-    default: return s->key ? PyUnicode_FromFormat("captured %S", s->key) : PyUnicode_FromString("a captured variable");
+    default:
+        return s->key ? PyUnicode_FromFormat("captured %S", s->key)
+                      : PyUnicode_FromString("a captured variable");
     }
 }
 static PyObject *tree_difference(Entry *e, const source *s, PyObject *name, PyObject *v)
@@ -544,7 +578,9 @@ static PyObject *source_difference(Entry *e, const source *s)
         return NULL;
     }
     if (s->kind == S_SIZE)
-        r = PyDict_GET_SIZE(s->container) == s->n ? NULL : PyUnicode_FromFormat("%U: %zd, were %d", name, PyDict_GET_SIZE(s->container), s->n);
+        r = PyDict_GET_SIZE(s->container) == s->n
+              ? NULL
+              : PyUnicode_FromFormat("%U: %zd, were %d", name, PyDict_GET_SIZE(s->container), s->n);
     else if (!v != s->absent)
         r = PyUnicode_FromFormat(v ? "%U: is there, was not" : "%U: gone", name);
     else if (v)
@@ -566,7 +602,8 @@ PyObject *entry_difference(Entry *e, const leaves *l)
     PyObject *r = NULL;
     if (!e)
         return PyUnicode_FromString("first call");
-    if (e->nargleaves != l->n || (e->treedef == NULL) != (l->treedef == NULL) || (e->treedef && pytree_same(e->treedef, l->treedef) != 1))
+    if (e->nargleaves != l->n || (e->treedef == NULL) != (l->treedef == NULL) ||
+        (e->treedef && pytree_same(e->treedef, l->treedef) != 1))
         return PyErr_Clear(), PyUnicode_FromString("the structure of the arguments");
     for (Py_ssize_t i = 0; !r && i < l->n; i++) {
         PyObject *path = leaf_path(e, i);
@@ -580,6 +617,7 @@ PyObject *entry_difference(Entry *e, const leaves *l)
     if (!r && !PyErr_Occurred())
         r = env_difference(e);
     if (!r && !PyErr_Occurred() && e->draws && !same_lanes(e))
-        return PyUnicode_FromString("the sizes of the vmaps around it, in whose lanes it draws random numbers");
+        return PyUnicode_FromString(
+            "the sizes of the vmaps around it, in whose lanes it draws random numbers");
     return r || PyErr_Occurred() ? r : PyUnicode_FromString("it had been dropped from the cache");
 }

@@ -12,7 +12,10 @@ static int nodes_of(PyObject *list, nodes *out)
     out->n = PyList_Check(list) ? PyList_GET_SIZE(list) : -1;
     out->at = out->n < 0 ? NULL : PyMem_New(eas_node *, (size_t)out->n + 1);
     if (!out->at)
-        return out->n < 0 ? (py_fail(PyExc_TypeError, "a list of tensors is wanted, got %s", Py_TYPE(list)->tp_name), 0) : (PyErr_NoMemory(), 0);
+        return out->n < 0
+                 ? (py_fail(PyExc_TypeError, "a list of tensors is wanted, got %s", Py_TYPE(list)->tp_name),
+                    0)
+                 : (PyErr_NoMemory(), 0);
     for (Py_ssize_t i = 0; i < out->n; i++) {
         PyObject *o = PyList_GET_ITEM(list, i);
         if (!eager_check(o))
@@ -65,7 +68,8 @@ static PyObject *loop_inputs(PyObject *m, PyObject *args)
     PyMem_Free(in.at);
     return out;
 }
-/* loop_trace(random, fn, *args): fn(*args), where reading data of placeholders is an error; random: the loop's LoopRandom */
+/* loop_trace(random, fn, *args): fn(*args), where reading data of placeholders is an error; random: the
+ * loop's LoopRandom */
 static PyObject *loop_trace(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)m;
@@ -123,13 +127,16 @@ static PyObject *loop_record(PyObject *m, PyObject *args)
     nodes at[6] = {{0}};
     int reverse, ok = 1;
     (void)m;
-    if (!PyArg_ParseTuple(args, "OOOOOOOOp:loop_record", &lists[0], &lists[1], &lists[2], &condition, &length, &lists[3], &lists[4], &lists[5],
-                          &reverse))
+    if (!PyArg_ParseTuple(args, "OOOOOOOOp:loop_record", &lists[0], &lists[1], &lists[2], &condition, &length,
+                          &lists[3], &lists[4], &lists[5], &reverse))
         return NULL;
     for (int i = 0; i < 6 && ok; i++)
         ok = nodes_of(lists[i], &at[i]);
-    if (ok && (at[0].n != at[1].n || at[0].n != at[2].n || at[3].n != at[4].n || (condition != Py_None && !eager_check(condition))))
-        ok = (py_fail(PyExc_TypeError, "loop_record: lists of one length are wanted, and a tensor or None for the condition"), 0);
+    if (ok && (at[0].n != at[1].n || at[0].n != at[2].n || at[3].n != at[4].n ||
+               (condition != Py_None && !eager_check(condition))))
+        ok = (py_fail(PyExc_TypeError,
+                      "loop_record: lists of one length are wanted, and a tensor or None for the condition"),
+              0);
     eas_loop l = {.ncarried = (int)at[0].n,
                   .init = at[0].at,
                   .state = at[1].at,
@@ -178,7 +185,8 @@ static PyObject *branch_end(PyObject *m, PyObject *args)
     nodes a = {0}, b = {0};
     (void)m;
     bool ended = false;
-    if (PyArg_ParseTuple(args, "O!OO:branch_end", G.eager, &pred, &yes, &no) && nodes_of(yes, &a) && nodes_of(no, &b)) {
+    if (PyArg_ParseTuple(args, "O!OO:branch_end", G.eager, &pred, &yes, &no) && nodes_of(yes, &a) &&
+        nodes_of(no, &b)) {
         eas_node **results = a.n == b.n ? PyMem_New(eas_node *, (size_t)a.n + 1) : NULL;
         if (results) {
             eas_site_set(site_here());
@@ -199,7 +207,8 @@ static PyMethodDef functions[] = {
     {"loop_inputs", loop_inputs, METH_VARARGS, "loop_inputs(tensors, elements)"},
     {"loop_trace", (PyCFunction)(void (*)(void))loop_trace, METH_FASTCALL, "loop_trace(random, fn, *args)"},
     {"like_lanes", like_lanes, METH_VARARGS, "like_lanes(x, like)"},
-    {"loop_record", loop_record, METH_VARARGS, "loop_record(init, state, next, condition, length, scanned, element, stacked, reverse)"},
+    {"loop_record", loop_record, METH_VARARGS,
+     "loop_record(init, state, next, condition, length, scanned, element, stacked, reverse)"},
     {"branch_begin", branch_begin, METH_NOARGS, "branch_begin()"},
     {"branch_abort", branch_abort, METH_NOARGS, "branch_abort()"},
     {"branch_end", branch_end, METH_VARARGS, "branch_end(pred, yes, no)"},

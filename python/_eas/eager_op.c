@@ -1,5 +1,6 @@
-/* eager_op.c: the operations of the table as Python objects: called as functions, methods of tensors, and what TensorImpl.op is. A signature of the table
- * says how arguments are read, so that a new row appears here by itself. */
+/* eager_op.c: the operations of the table as Python objects: called as functions, methods of tensors, and
+ * what TensorImpl.op is. A signature of the table says how arguments are read, so that a new row appears here
+ * by itself. */
 #include "py.h"
 
 #include <ctype.h>
@@ -7,7 +8,18 @@
 #include <structmember.h>
 
 enum { MAX_PARAMS = 16, MAX_ATTR = 512, MAX_IN = 4096 };
-typedef enum param_kind { P_TENSOR, P_INT, P_FLOAT, P_BOOL, P_AXIS, P_AXES, P_DIMS, P_INTS, P_DTYPE, P_WORDS } param_kind;
+typedef enum param_kind {
+    P_TENSOR,
+    P_INT,
+    P_FLOAT,
+    P_BOOL,
+    P_AXIS,
+    P_AXES,
+    P_DIMS,
+    P_INTS,
+    P_DTYPE,
+    P_WORDS
+} param_kind;
 typedef struct param {
     PyObject *name; /* interned */
     uint8_t kind;
@@ -170,7 +182,8 @@ static int word_number(call *c, param *p, PyObject *o, int64_t *out)
             break;
         at = end + 1;
     }
-    return py_fail(PyExc_ValueError, "eager.%s: %U must be one of %s, got %R", c->name, p->name, p->words, o), 0;
+    return py_fail(PyExc_ValueError, "eager.%s: %U must be one of %s, got %R", c->name, p->name, p->words, o),
+           0;
 }
 static int whole(call *c, param *p, PyObject *o, int64_t *out)
 {
@@ -218,7 +231,9 @@ static int add_list(call *c, param *p, PyObject *o)
     if (add_ints(c, o))
         return 1;
     if (p->kind != P_DIMS && PyUnicode_Check(o))
-        return py_fail(PyExc_TypeError, "eager.%s: %U must be an int or a sequence of ints, got %R", c->name, p->name, o), 0;
+        return py_fail(PyExc_TypeError, "eager.%s: %U must be an int or a sequence of ints, got %R", c->name,
+                       p->name, o),
+               0;
     int at = c->nattr;
     if (!put(c, 0))
         return 0;
@@ -288,13 +303,19 @@ static int find_param(Op *o, PyObject *name)
             return i;
     return -1;
 }
-static bool is_list_kind(const param *p) { return p->kind == P_DIMS || p->kind == P_INTS || p->kind == P_AXES; }
+static bool is_list_kind(const param *p)
+{
+    return p->kind == P_DIMS || p->kind == P_INTS || p->kind == P_AXES;
+}
 
-/* Arguments into value[], in the order of the signature. x.reshape(2, 3): sizes may be given one by one if nothing comes after them. *spread: a tuple of them. */
-static int bind(Op *o, const char *name, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **value, PyObject **spread)
+/* Arguments into value[], in the order of the signature. x.reshape(2, 3): sizes may be given one by one if
+ * nothing comes after them. *spread: a tuple of them. */
+static int bind(Op *o, const char *name, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                PyObject **value, PyObject **spread)
 {
     int first = o->ntensors;
-    if (nargs > first + 1 && first < o->n && is_list_kind(&o->p[first]) && dim_check(args[first]) && nargs > o->n) {
+    if (nargs > first + 1 && first < o->n && is_list_kind(&o->p[first]) && dim_check(args[first]) &&
+        nargs > o->n) {
         if (!(*spread = PyTuple_New(nargs - first)))
             return 0;
         for (Py_ssize_t i = first; i < nargs; i++)
@@ -311,9 +332,13 @@ static int bind(Op *o, const char *name, PyObject *const *args, Py_ssize_t nargs
     for (Py_ssize_t i = 0; i < kw; i++) {
         int k = find_param(o, PyTuple_GET_ITEM(kwnames, i));
         if (k < 0)
-            return py_fail(PyExc_TypeError, "eager.%s has no argument '%U'; it takes %S", name, PyTuple_GET_ITEM(kwnames, i), o->doc), 0;
+            return py_fail(PyExc_TypeError, "eager.%s has no argument '%U'; it takes %S", name,
+                           PyTuple_GET_ITEM(kwnames, i), o->doc),
+                   0;
         if (value[k])
-            return py_fail(PyExc_TypeError, "eager.%s: argument '%U' is given twice", name, PyTuple_GET_ITEM(kwnames, i)), 0;
+            return py_fail(PyExc_TypeError, "eager.%s: argument '%U' is given twice", name,
+                           PyTuple_GET_ITEM(kwnames, i)),
+                   0;
         value[k] = named[i];
     }
     return 1;
@@ -327,8 +352,12 @@ static int read_arguments(call *c, PyObject **value)
         if (p->kind == P_TENSOR && p->optional && (!v || v == Py_None))
             continue;
         if (!v)
-            return py_fail(PyExc_TypeError, "eager.%s: argument '%U' is missing; it takes %S", c->name, p->name, o->doc), 0;
-        if (!(p->kind != P_TENSOR ? add_attr(c, p, v) : p->variadic ? add_tensors(c, v, p->name) : add_tensor(c, v, p->name)))
+            return py_fail(PyExc_TypeError, "eager.%s: argument '%U' is missing; it takes %S", c->name,
+                           p->name, o->doc),
+                   0;
+        if (!(p->kind != P_TENSOR ? add_attr(c, p, v)
+              : p->variadic       ? add_tensors(c, v, p->name)
+                                  : add_tensor(c, v, p->name)))
             return 0;
     }
     return settle_numbers(c);
@@ -382,7 +411,8 @@ static void rename_error(Op *o)
     PyErr_NormalizeException(&type, &e, &tb);
     text = e ? PyObject_Str(e) : NULL;
     for (int i = 0; i < 2 && text; i++) {
-        PyObject *from = PyUnicode_FromFormat(forms[i], o->name), *to = PyUnicode_FromFormat(forms[i], o->called);
+        PyObject *from = PyUnicode_FromFormat(forms[i], o->name),
+                 *to = PyUnicode_FromFormat(forms[i], o->called);
         Py_SETREF(text, from && to ? PyUnicode_Replace(text, from, to, 1) : NULL);
         Py_XDECREF(from);
         Py_XDECREF(to);
@@ -480,7 +510,8 @@ static PyObject *op_text_signature(PyObject *self, void *c)
 }
 static PyObject *no_rule(PyObject *self, const char *rule)
 {
-    return py_fail(PyExc_NotImplementedError, "eager.%U: its %s rule is in the library's table of operations", ((Op *)self)->name, rule);
+    return py_fail(PyExc_NotImplementedError, "eager.%U: its %s rule is in the library's table of operations",
+                   ((Op *)self)->name, rule);
 }
 #define RULE(name) \
     static PyObject *op_##name(PyObject *self, PyObject *args, PyObject *kw) \
@@ -509,7 +540,10 @@ static PyObject *op_as(PyObject *self, PyObject *name)
     }
     return (PyObject *)o;
 }
-static PyObject *op_maxpr(PyObject *self, PyObject *args, PyObject *kw) { return PyObject_Call(self, args, kw); }
+static PyObject *op_maxpr(PyObject *self, PyObject *args, PyObject *kw)
+{
+    return PyObject_Call(self, args, kw);
+}
 static PyObject *op_reduce(PyObject *self, PyObject *unused)
 {
     (void)unused;
@@ -519,26 +553,29 @@ static PyObject *op_reduce(PyObject *self, PyObject *unused)
     Py_XDECREF(m);
     return r;
 }
-static PyGetSetDef op_getset[] = {{"__doc__", op_doc, NULL, NULL, NULL},
-                                  {"__text_signature__", op_text_signature, NULL, NULL, NULL},
-                                  {"kind", op_kind, NULL, "what it is made into", NULL},
-                                  {"derivative", op_derivative, NULL, "where its derivative comes from; \"zero\": it has none", NULL},
-                                  {"family", op_family, NULL, "the operations that it belongs with; None: it is called by another function", NULL},
-                                  {"signature", op_signature, NULL, "as it stands in the table", NULL},
-                                  {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef op_getset[] = {
+    {"__doc__", op_doc, NULL, NULL, NULL},
+    {"__text_signature__", op_text_signature, NULL, NULL, NULL},
+    {"kind", op_kind, NULL, "what it is made into", NULL},
+    {"derivative", op_derivative, NULL, "where its derivative comes from; \"zero\": it has none", NULL},
+    {"family", op_family, NULL, "the operations that it belongs with; None: it is called by another function",
+     NULL},
+    {"signature", op_signature, NULL, "as it stands in the table", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
 static PyMemberDef op_members[] = {{"name", T_OBJECT, offsetof(Op, name), READONLY, "its name"},
                                    {"__name__", T_OBJECT, offsetof(Op, name), READONLY, NULL},
                                    {"__qualname__", T_OBJECT, offsetof(Op, name), READONLY, NULL},
                                    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Op, call), READONLY, NULL},
                                    {NULL, 0, 0, 0, NULL}};
 #define KW(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
-static PyMethodDef op_methods[] = {{"_called", op_as, METH_O, "_called(name): the operation under another name, which messages use"},
-                                   {"maxpr", KW(op_maxpr), "maxpr(...)\n--\n\nRecords the operation."},
-                                   {"vjp_rule", KW(op_vjp_rule), NULL},
-                                   {"jvp_rule", KW(op_jvp_rule), NULL},
-                                   {"sharding_rule", KW(op_sharding_rule), NULL},
-                                   {"__reduce__", op_reduce, METH_NOARGS, NULL},
-                                   {NULL, NULL, 0, NULL}};
+static PyMethodDef op_methods[] = {
+    {"_called", op_as, METH_O, "_called(name): the operation under another name, which messages use"},
+    {"maxpr", KW(op_maxpr), "maxpr(...)\n--\n\nRecords the operation."},
+    {"vjp_rule", KW(op_vjp_rule), NULL},
+    {"jvp_rule", KW(op_jvp_rule), NULL},
+    {"sharding_rule", KW(op_sharding_rule), NULL},
+    {"__reduce__", op_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL}};
 static PyType_Slot op_slots[] = {
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_descr_get, op_get},
@@ -549,7 +586,8 @@ static PyType_Slot op_slots[] = {
     {0, NULL},
 };
 static PyType_Spec op_spec = {"eager.ops.operation.TensorOp", sizeof(Op), 0,
-                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR |
+                                  Py_TPFLAGS_DISALLOW_INSTANTIATION,
                               op_slots};
 
 static Op *op_new(eas_tensor_op code, eas_tensor_op_info info)
@@ -561,13 +599,15 @@ static Op *op_new(eas_tensor_op code, eas_tensor_op_info info)
     o->call = op_call;
     o->op = code;
     o->name = PyUnicode_InternFromString(info.name);
-    return o->name && parse_signature(o, info.signature) && (o->doc = text_signature(o, info.name)) ? o : NULL;
+    return o->name && parse_signature(o, info.signature) && (o->doc = text_signature(o, info.name)) ? o
+                                                                                                    : NULL;
 }
 /* Data and calls of kernels are made by functions of their own. */
 static bool callable(eas_tensor_op_info i)
 {
-    return strcmp(i.kind, "leaf") && strcmp(i.kind, "input") && strcmp(i.kind, "const") && strcmp(i.kind, "call") && strcmp(i.kind, "control") &&
-           strcmp(i.kind, "collective") && strcmp(i.kind, "compact") && strcmp(i.name, "shard") && strcmp(i.kind, "result");
+    return strcmp(i.kind, "leaf") && strcmp(i.kind, "input") && strcmp(i.kind, "const") &&
+           strcmp(i.kind, "call") && strcmp(i.kind, "control") && strcmp(i.kind, "collective") &&
+           strcmp(i.kind, "compact") && strcmp(i.name, "shard") && strcmp(i.kind, "result");
 }
 static PyObject *tensor_op(PyObject *m, PyObject *name)
 {
@@ -578,7 +618,8 @@ static PyObject *tensor_op(PyObject *m, PyObject *name)
         return PyErr_Occurred() ? NULL : py_fail(PyExc_ValueError, "there is no operation %R", name);
     return Py_NewRef(ops[code]);
 }
-static PyMethodDef functions[] = {{"tensor_op", tensor_op, METH_O, "tensor_op(name): the operation of that name"}, {NULL, NULL, 0, NULL}};
+static PyMethodDef functions[] = {
+    {"tensor_op", tensor_op, METH_O, "tensor_op(name): the operation of that name"}, {NULL, NULL, 0, NULL}};
 
 int eager_op_init(PyObject *module)
 {
@@ -586,7 +627,8 @@ int eager_op_init(PyObject *module)
     op_custom = eas_tensor_op_find("custom");
     op_where = eas_tensor_op_find("where");
     PyObject *dict = PyDict_New();
-    if (!dict || !(tensor_op_type = py_type(module, &op_spec, "TensorOp")) || !(ops = PyMem_Calloc((size_t)nops, sizeof *ops)))
+    if (!dict || !(tensor_op_type = py_type(module, &op_spec, "TensorOp")) ||
+        !(ops = PyMem_Calloc((size_t)nops, sizeof *ops)))
         return -1;
     for (int i = 0; i < nops; i++) {
         eas_tensor_op_info info = eas_tensor_op_at((eas_tensor_op)i);
@@ -604,7 +646,8 @@ int eager_op_init(PyObject *module)
             PyObject_SetAttr((PyObject *)G.eager, ops[i]->name, (PyObject *)ops[i]) < 0)
             return -1;
     }
-    int bad = PyModule_AddObjectRef(module, "tensor_ops", dict) < 0 || PyModule_AddFunctions(module, functions) < 0;
+    int bad =
+        PyModule_AddObjectRef(module, "tensor_ops", dict) < 0 || PyModule_AddFunctions(module, functions) < 0;
     Py_DECREF(dict);
     return bad ? -1 : 0;
 }

@@ -1,14 +1,17 @@
 /* eager_outside.c: what a traced function asks the world for: clocks, and randomness of the operating system.
  *
- * A replay would give what it was told when it was traced, for ever. Generators that exist before the trace are watched by their state (eager_state.c); one that is made inside takes its
- * seed from the system. So calls of built-in functions are looked at while a function is traced, through the interpreter's hook for profilers; where a profiler has it, nothing is seen.
+ * A replay would give what it was told when it was traced, for ever. Generators that exist before the trace
+ * are watched by their state (eager_state.c); one that is made inside takes its seed from the system. So
+ * calls of built-in functions are looked at while a function is traced, through the interpreter's hook for
+ * profilers; where a profiler has it, nothing is seen.
  */
 #include "eager_compile.h"
 
 static _Thread_local outside *now;
 
-static const char *const clocks[] = {"time",         "time_ns",     "perf_counter",    "perf_counter_ns", "monotonic",     "monotonic_ns",
-                                     "process_time", "thread_time", "process_time_ns", "thread_time_ns",  "clock_gettime", NULL};
+static const char *const clocks[] = {
+    "time",         "time_ns",     "perf_counter",    "perf_counter_ns", "monotonic",     "monotonic_ns",
+    "process_time", "thread_time", "process_time_ns", "thread_time_ns",  "clock_gettime", NULL};
 static const char *const dates[] = {"now", "utcnow", "today", NULL};
 static const char *const noise[] = {"urandom", "getrandom", "generate_time_safe", NULL};
 
@@ -58,7 +61,8 @@ static const char *text_of(PyObject *o) { return o && PyUnicode_Check(o) ? PyUni
 /* Libraries in between are not what the user wrote. */
 static bool is_library(const char *module)
 {
-    static const char *const roots[] = {"random", "secrets", "uuid", "numpy", "datetime", "tempfile", "os", NULL};
+    static const char *const roots[] = {"random",   "secrets",  "uuid", "numpy",
+                                        "datetime", "tempfile", "os",   NULL};
     const size_t n = strcspn(module, ".");
     for (int i = 0; roots[i]; i++)
         if (strlen(roots[i]) == n && !strncmp(module, roots[i], n))
@@ -79,7 +83,8 @@ static bool find_place(PyFrameObject *frame, outside *o)
     while (f && !own) {
         PyObject *globals = PyFrame_GetGlobals(f);
         PyCodeObject *code = PyFrame_GetCode(f);
-        const char *module = text_of(globals ? PyDict_GetItemString(globals, "__name__") : NULL), *file = text_of(code->co_filename);
+        const char *module = text_of(globals ? PyDict_GetItemString(globals, "__name__") : NULL),
+                   *file = text_of(code->co_filename);
         own = !strncmp(file, "<frozen importlib", 17) || (!found && is_ours(module));
         if (!own && !found && !is_library(module)) {
             found = true;
@@ -125,9 +130,10 @@ int outside_pop(outside *o)
     now = o->outer;
     if (!o->what || PyErr_Occurred())
         return !PyErr_Occurred();
-    py_fail(graph_break,
-            "%s:%d: the function asks for %s, which is another each time, and a replay would keep the first: give it as an argument, take eager's "
-            "random numbers, which each run draws anew, or do it outside the compiled function",
-            o->file, o->line, o->what);
+    py_fail(
+        graph_break,
+        "%s:%d: the function asks for %s, which is another each time, and a replay would keep the first: give it as an argument, take eager's "
+        "random numbers, which each run draws anew, or do it outside the compiled function",
+        o->file, o->line, o->what);
     return 0;
 }

@@ -1,5 +1,6 @@
-/* eager_override.c: operations on what is no tensor of the library's own but acts like one: complex numbers, and dtypes that are only stored (python/eager/_wrapped.py).
- * An operation that is given one of those calls the handler with itself and its arguments. */
+/* eager_override.c: operations on what is no tensor of the library's own but acts like one: complex numbers,
+ * and dtypes that are only stored (python/eager/_wrapped.py). An operation that is given one of those calls
+ * the handler with itself and its arguments. */
 #include "py.h"
 
 #include <string.h>
@@ -9,7 +10,8 @@ static PyObject *handler; /* handler(operation, args, kwargs) */
 
 static bool is_name(PyObject *o)
 {
-    static const char *const names[] = {"complex", "float8", "int4", "uint4", "torch.complex", "torch.float8"};
+    static const char *const names[] = {"complex", "float8",        "int4",
+                                        "uint4",   "torch.complex", "torch.float8"};
     const char *text = PyUnicode_AsUTF8(o);
     for (size_t i = 0; text && i < sizeof names / sizeof *names; i++)
         if (!strncmp(text, names[i], strlen(names[i])))
@@ -20,7 +22,8 @@ static bool is_name(PyObject *o)
 /* Arrays of floats in 8 bits and integers in 4, which ml_dtypes brings. */
 static bool is_small(PyArray_Descr *d)
 {
-    return d->type_num >= NPY_NTYPES_LEGACY && (strstr(d->typeobj->tp_name, "float8_e") || strstr(d->typeobj->tp_name, "int4"));
+    return d->type_num >= NPY_NTYPES_LEGACY &&
+           (strstr(d->typeobj->tp_name, "float8_e") || strstr(d->typeobj->tp_name, "int4"));
 }
 static bool is_torch_name(PyObject *o)
 {
@@ -32,18 +35,21 @@ static bool is_torch_name(PyObject *o)
 }
 bool override_wanted(PyObject *o)
 {
-    if (!handler || Py_IS_TYPE(o, G.eager) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) || o == Py_None || PyBool_Check(o))
+    if (!handler || Py_IS_TYPE(o, G.eager) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) || o == Py_None ||
+        PyBool_Check(o))
         return false;
     if (PyObject_TypeCheck(o, (PyTypeObject *)base) || PyComplex_Check(o) || o == (PyObject *)&PyComplex_Type)
         return true;
     if (PyUnicode_Check(o))
         return is_name(o);
     if (PyArray_Check(o))
-        return PyTypeNum_ISCOMPLEX(PyArray_TYPE((PyArrayObject *)o)) || is_small(PyArray_DESCR((PyArrayObject *)o));
+        return PyTypeNum_ISCOMPLEX(PyArray_TYPE((PyArrayObject *)o)) ||
+               is_small(PyArray_DESCR((PyArrayObject *)o));
     if (PyArray_DescrCheck(o))
         return PyTypeNum_ISCOMPLEX(((PyArray_Descr *)o)->type_num) || is_small((PyArray_Descr *)o);
     if (PyType_Check(o))
-        return PyType_IsSubtype((PyTypeObject *)o, &PyComplexFloatingArrType_Type) || strstr(((PyTypeObject *)o)->tp_name, "float8_e") ||
+        return PyType_IsSubtype((PyTypeObject *)o, &PyComplexFloatingArrType_Type) ||
+               strstr(((PyTypeObject *)o)->tp_name, "float8_e") ||
                strstr(((PyTypeObject *)o)->tp_name, "ml_dtypes.int4");
     if (PyArray_IsScalar(o, ComplexFloating))
         return true;

@@ -1,14 +1,17 @@
 /* eager_random.c: keys for random numbers that are asked for without one.
  *
- * A counter gives each call a key of its own. While a program is traced the counter is an input of the program: call number j of a trace uses
- * (counter + j) * STEP, and a run moves the counter on by as many calls as there are, so a compiled function draws the same numbers as the
- * function itself. The trips of a loop have a carried counter: it starts at a key that is drawn where the loop stands and grows by one a trip,
- * and call j of a trip uses fold_in(counter, j). In vmap a key is folded with the number of the lane, for those levels of vmap that lie
- * inside the scope that the key is from.
+ * A counter gives each call a key of its own. While a program is traced the counter is an input of the
+ * program: call number j of a trace uses (counter + j) * STEP, and a run moves the counter on by as many
+ * calls as there are, so a compiled function draws the same numbers as the function itself. The trips of a
+ * loop have a carried counter: it starts at a key that is drawn where the loop stands and grows by one a
+ * trip, and call j of a trip uses fold_in(counter, j). In vmap a key is folded with the number of the lane,
+ * for those levels of vmap that lie inside the scope that the key is from.
  */
 #include "eager_compile.h"
 
-#define STEP UINT64_C(0xD1342543DE82EF95) /* odd, and not the step of fold_in: keys of neighbouring calls folded with neighbouring lanes differ */
+#define STEP \
+    UINT64_C(0xD1342543DE82EF95) /* odd, and not the step of fold_in: keys of neighbouring calls folded with \
+                                    neighbouring lanes differ */
 #define LOOP_SALT UINT64_C(0xA0761D6478BD642F)
 
 static uint64_t counter;
@@ -75,8 +78,8 @@ static int start_loop(random_scope *s)
 {
     if (!s->init && !(s->init = two("fold_in", next_key(s->outer, s->level), number(LOOP_SALT))))
         return 0;
-    eas_status st = eas_node_input(-1, EAS_U64, eas_node_rank(s->init), eas_node_shape(s->init), eas_node_batch_dims(s->init),
-                                   eas_node_device(s->init), &s->base);
+    eas_status st = eas_node_input(-1, EAS_U64, eas_node_rank(s->init), eas_node_shape(s->init),
+                                   eas_node_batch_dims(s->init), eas_node_device(s->init), &s->base);
     return st == EAS_OK || (py_raise(st), 0);
 }
 static int start_program(random_scope *s)
@@ -153,8 +156,10 @@ static PyObject *random_seed(PyObject *m, PyObject *n)
     uint64_t v = PyLong_AsUnsignedLongLongMask(i);
     Py_DECREF(i);
     if (scope)
-        return py_fail_at(graph_break, "eager.seed sets the counter of random numbers once, when the function is traced, and not at each call; seed "
-                                       "outside, or give the numbers a key");
+        return py_fail_at(
+            graph_break,
+            "eager.seed sets the counter of random numbers once, when the function is traced, and not at each call; seed "
+            "outside, or give the numbers a key");
     counter = v;
     Py_RETURN_NONE;
 }
@@ -200,7 +205,8 @@ static PyObject *loop_carried(PyObject *o, PyObject *unused)
     if (!s->base)
         return Py_BuildValue("([][][])");
     eas_node *next = two("add", eas_node_retain(s->base), number(1));
-    PyObject *a = eager_wrap(eas_node_retain(s->init)), *b = eager_wrap(eas_node_retain(s->base)), *c = next ? eager_wrap(next) : NULL;
+    PyObject *a = eager_wrap(eas_node_retain(s->init)), *b = eager_wrap(eas_node_retain(s->base)),
+             *c = next ? eager_wrap(next) : NULL;
     if (a && b && c)
         return Py_BuildValue("([N][N][N])", a, b, c);
     Py_XDECREF(a);
@@ -212,7 +218,8 @@ random_scope *random_of_loop(PyObject *o) { return Py_IS_TYPE(o, loop_type) ? &(
 
 static PyMethodDef loop_methods[] = {
     {"restart", loop_restart, METH_NOARGS, "restart(): the body is traced anew"},
-    {"carried", loop_carried, METH_NOARGS, "carried(): ([first value], [placeholder], [next value]), empty where nothing was drawn"},
+    {"carried", loop_carried, METH_NOARGS,
+     "carried(): ([first value], [placeholder], [next value]), empty where nothing was drawn"},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot loop_slots[] = {{Py_tp_doc, "The counter of random numbers in the trips of a loop."},
@@ -223,7 +230,8 @@ static PyType_Slot loop_slots[] = {{Py_tp_doc, "The counter of random numbers in
 static PyType_Spec loop_spec = {"eager._LoopRandom", sizeof(LoopRandom), 0, Py_TPFLAGS_DEFAULT, loop_slots};
 
 static PyMethodDef functions[] = {
-    {"random_key", random_key, METH_NOARGS, "random_key(): a key that no call had before; in vmap one for each lane, in a loop one for each trip"},
+    {"random_key", random_key, METH_NOARGS,
+     "random_key(): a key that no call had before; in vmap one for each lane, in a loop one for each trip"},
     {"random_state", random_state, METH_NOARGS, "random_state(): the counter of random_key"},
     {"random_set_state", random_set_state, METH_O, "random_set_state(n): what random_state() gave"},
     {"random_seed", random_seed, METH_O, "random_seed(n): where the counter of random_key starts"},

@@ -1,4 +1,5 @@
-/* eager_shard.c: shardings of Python's (ShardingSpec, DeviceMesh) as libeas knows them and back: the spec of a result follows from those of what an operation was given. */
+/* eager_shard.c: shardings of Python's (ShardingSpec, DeviceMesh) as libeas knows them and back: the spec of
+ * a result follows from those of what an operation was given. */
 #include "py.h"
 
 #include <string.h>
@@ -27,23 +28,30 @@ static int read_mesh(PyObject *o, mesh *out)
     PyObject *shape = PyObject_GetAttrString(o, "shape");
     out->object = o;
     out->names = shape ? PyObject_GetAttrString(o, "axis_names") : NULL;
-    int ok = out->names && PyTuple_Check(out->names) && PyTuple_Check(shape) && PyTuple_GET_SIZE(shape) == PyTuple_GET_SIZE(out->names);
+    int ok = out->names && PyTuple_Check(out->names) && PyTuple_Check(shape) &&
+             PyTuple_GET_SIZE(shape) == PyTuple_GET_SIZE(out->names);
     if (ok && PyTuple_GET_SIZE(shape) > EAS_MESH_AXES)
-        ok = (py_fail(PyExc_ValueError, "a mesh has at most %d axes, got %zd", EAS_MESH_AXES, PyTuple_GET_SIZE(shape)), 0);
+        ok = (py_fail(PyExc_ValueError, "a mesh has at most %d axes, got %zd", EAS_MESH_AXES,
+                      PyTuple_GET_SIZE(shape)),
+              0);
     out->m.naxes = ok ? (int)PyTuple_GET_SIZE(shape) : 0;
     for (int i = 0; i < out->m.naxes && ok; i++) {
         out->m.sizes[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i));
         ok = !PyErr_Occurred();
     }
     Py_XDECREF(shape);
-    return ok || PyErr_Occurred() ? ok : (py_fail(PyExc_TypeError, "a mesh has a tuple of sizes and one of axis names, got %R", o), 0);
+    return ok || PyErr_Occurred()
+             ? ok
+             : (py_fail(PyExc_TypeError, "a mesh has a tuple of sizes and one of axis names, got %R", o), 0);
 }
 static int axis_number(const mesh *m, PyObject *name)
 {
     for (int i = 0; i < m->m.naxes; i++)
         if (PyObject_RichCompareBool(PyTuple_GET_ITEM(m->names, i), name, Py_EQ) == 1)
             return i;
-    return PyErr_Occurred() ? -1 : (py_fail(PyExc_ValueError, "the mesh has no axis %R; its axes are %R", name, m->names), -1);
+    return PyErr_Occurred()
+             ? -1
+             : (py_fail(PyExc_ValueError, "the mesh has no axis %R; its axes are %R", name, m->names), -1);
 }
 static int read_axes(const mesh *m, PyObject *o, const char *attr, uint32_t *bits, eas_dim_spec *dim)
 {
@@ -77,11 +85,14 @@ static int read_spec(const mesh *m, PyObject *o, eas_spec *out)
     memset(out, 0, sizeof *out);
     int ok = dims && PyList_Check(dims);
     if (ok && PyList_GET_SIZE(dims) > EAS_MAX_RANK)
-        ok = (py_fail(PyExc_ValueError, "a sharding of %zd dims; there are at most %d", PyList_GET_SIZE(dims), EAS_MAX_RANK), 0);
+        ok = (py_fail(PyExc_ValueError, "a sharding of %zd dims; there are at most %d", PyList_GET_SIZE(dims),
+                      EAS_MAX_RANK),
+              0);
     out->rank = ok ? (int)PyList_GET_SIZE(dims) : 0;
     for (int i = 0; ok && i < out->rank; i++)
         ok = read_dim(m, PyList_GET_ITEM(dims, i), &out->dims[i]);
-    ok = ok && read_axes(m, o, "replicated_axes", &out->replicated, NULL) && read_axes(m, o, "partial_sum_axes", &out->partial, NULL);
+    ok = ok && read_axes(m, o, "replicated_axes", &out->replicated, NULL) &&
+         read_axes(m, o, "partial_sum_axes", &out->partial, NULL);
     Py_XDECREF(dims);
     return ok;
 }
@@ -107,7 +118,8 @@ static PyObject *make_dim(const mesh *m, const eas_dim_spec *d)
 }
 static PyObject *make_spec(const mesh *m, const eas_spec *s)
 {
-    PyObject *dims = PyList_New(s->rank), *replicated = names_of(m, s->replicated), *partial = names_of(m, s->partial), *r = NULL;
+    PyObject *dims = PyList_New(s->rank), *replicated = names_of(m, s->replicated),
+             *partial = names_of(m, s->partial), *r = NULL;
     for (int i = 0; dims && i < s->rank; i++) {
         PyObject *d = make_dim(m, &s->dims[i]);
         if (d)
@@ -178,13 +190,16 @@ int shard_follow(eas_node *out, int n, eas_node *const *in)
 }
 
 /* ---- for Python ---- */
-/* shard_propagate(sizes, factors, tensors, specs, mesh, aggressive): the specs as they are afterwards, and whether anything changed.
- * factors: (size, kind) each; tensors: a list of lists of factors for each dim; specs: of the inputs, then of the result. */
+/* shard_propagate(sizes, factors, tensors, specs, mesh, aggressive): the specs as they are afterwards, and
+ * whether anything changed. factors: (size, kind) each; tensors: a list of lists of factors for each dim;
+ * specs: of the inputs, then of the result. */
 static int read_factors(PyObject *factors, eas_shard_rule *r)
 {
     r->nfactors = (int)PyList_GET_SIZE(factors);
     if (r->nfactors > EAS_MAX_FACTORS)
-        return py_fail(PyExc_ValueError, "a sharding rule has at most %d factors, got %d", EAS_MAX_FACTORS, r->nfactors), 0;
+        return py_fail(PyExc_ValueError, "a sharding rule has at most %d factors, got %d", EAS_MAX_FACTORS,
+                       r->nfactors),
+               0;
     for (int i = 0; i < r->nfactors; i++) {
         long long size;
         int kind;
@@ -199,16 +214,21 @@ static int read_tensor(PyObject *dims, eas_shard_rule *r, eas_shard_tensor *out)
 {
     out->rank = (int)PyList_GET_SIZE(dims);
     if (out->rank > EAS_MAX_RANK)
-        return py_fail(PyExc_ValueError, "a sharding rule for %d dims; there are at most %d", out->rank, EAS_MAX_RANK), 0;
+        return py_fail(PyExc_ValueError, "a sharding rule for %d dims; there are at most %d", out->rank,
+                       EAS_MAX_RANK),
+               0;
     for (int d = 0; d < out->rank; d++) {
         PyObject *list = PyList_GET_ITEM(dims, d);
         out->dims[d].n = (int)PyList_GET_SIZE(list);
         if (out->dims[d].n > EAS_DIM_FACTORS)
-            return py_fail(PyExc_ValueError, "a dim of %d factors; there are at most %d", out->dims[d].n, EAS_DIM_FACTORS), 0;
+            return py_fail(PyExc_ValueError, "a dim of %d factors; there are at most %d", out->dims[d].n,
+                           EAS_DIM_FACTORS),
+                   0;
         for (int i = 0; i < out->dims[d].n; i++) {
             long f = PyLong_AsLong(PyList_GET_ITEM(list, i));
             if (f < 0 || f >= r->nfactors)
-                return PyErr_Occurred() ? 0 : (py_fail(PyExc_ValueError, "factor %ld of %d", f, r->nfactors), 0);
+                return PyErr_Occurred() ? 0
+                                        : (py_fail(PyExc_ValueError, "factor %ld of %d", f, r->nfactors), 0);
             out->dims[d].factors[i] = (uint16_t)f;
         }
     }
@@ -220,15 +240,17 @@ static PyObject *shard_propagate(PyObject *module, PyObject *args)
     int aggressive, changed = 0;
     mesh m = {0};
     (void)module;
-    if (!PyArg_ParseTuple(args, "O!O!O!Op:shard_propagate", &PyList_Type, &factors, &PyList_Type, &tensors, &PyList_Type, &specs, &mesh_object,
-                          &aggressive))
+    if (!PyArg_ParseTuple(args, "O!O!O!Op:shard_propagate", &PyList_Type, &factors, &PyList_Type, &tensors,
+                          &PyList_Type, &specs, &mesh_object, &aggressive))
         return NULL;
     Py_ssize_t n = PyList_GET_SIZE(tensors);
     eas_shard_rule *r = PyMem_Calloc(1, sizeof *r + sizeof(eas_shard_tensor) * (size_t)n);
     eas_spec *all = PyMem_Calloc((size_t)n + 1, sizeof *all), **at = PyMem_Calloc((size_t)n + 1, sizeof *at);
     int ok = r && all && at ? find_types() && read_mesh(mesh_object, &m) : (PyErr_NoMemory(), 0);
     if (ok && (n < 1 || PyList_GET_SIZE(specs) != n))
-        ok = (py_fail(PyExc_ValueError, "propagate_sharding: a rule for %zd tensors, and %zd specs", n, PyList_GET_SIZE(specs)), 0);
+        ok = (py_fail(PyExc_ValueError, "propagate_sharding: a rule for %zd tensors, and %zd specs", n,
+                      PyList_GET_SIZE(specs)),
+              0);
     if (ok) {
         r->nin = (int)n - 1;
         r->tensors = (eas_shard_tensor *)(r + 1);
@@ -236,7 +258,8 @@ static PyObject *shard_propagate(PyObject *module, PyObject *args)
     }
     for (Py_ssize_t i = 0; ok && i < n; i++) {
         PyObject *s = PyList_GET_ITEM(specs, i);
-        ok = read_tensor(PyList_GET_ITEM(tensors, i), r, &r->tensors[i]) && (s == Py_None || read_spec(&m, s, &all[i]));
+        ok = read_tensor(PyList_GET_ITEM(tensors, i), r, &r->tensors[i]) &&
+             (s == Py_None || read_spec(&m, s, &all[i]));
         at[i] = s == Py_None ? NULL : &all[i];
     }
     if (ok) {
@@ -285,17 +308,21 @@ static int mesh_number(PyObject *mesh_object, int *id)
     *id = (int)k;
     return !PyErr_Occurred();
 }
-static PyObject *mesh_register(PyObject *module, PyObject *args) /* mesh_register(name, sizes, axis_names, fast, first): its number */
+/* mesh_register(name, sizes, axis_names, fast, first): its number */
+static PyObject *mesh_register(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *sizes, *names;
     const char *name, *axis[EAS_MESH_AXES];
     eas_mesh m = {0};
     int id;
-    if (!PyArg_ParseTuple(args, "sO!O!|pi:mesh_register", &name, &PyTuple_Type, &sizes, &PyTuple_Type, &names, &m.fast, &m.first))
+    if (!PyArg_ParseTuple(args, "sO!O!|pi:mesh_register", &name, &PyTuple_Type, &sizes, &PyTuple_Type, &names,
+                          &m.fast, &m.first))
         return NULL;
     if (PyTuple_GET_SIZE(sizes) > EAS_MESH_AXES)
-        return py_fail(PyExc_ValueError, "a mesh has at most %d axes, got %zd", EAS_MESH_AXES, PyTuple_GET_SIZE(sizes)), NULL;
+        return py_fail(PyExc_ValueError, "a mesh has at most %d axes, got %zd", EAS_MESH_AXES,
+                       PyTuple_GET_SIZE(sizes)),
+               NULL;
     for (m.naxes = 0; m.naxes < PyTuple_GET_SIZE(sizes); m.naxes++) {
         m.sizes[m.naxes] = PyLong_AsLongLong(PyTuple_GET_ITEM(sizes, m.naxes));
         axis[m.naxes] = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, m.naxes));
@@ -305,7 +332,8 @@ static PyObject *mesh_register(PyObject *module, PyObject *args) /* mesh_registe
     eas_status st = eas_mesh_register(name, &m, axis, &id);
     return st == EAS_OK ? PyLong_FromLong(id) : (py_raise(st), NULL);
 }
-static PyObject *mesh_devices(PyObject *module, PyObject *arg) /* mesh_devices(mesh): (first, count) of this process */
+/* mesh_devices(mesh): (first, count) of this process */
+static PyObject *mesh_devices(PyObject *module, PyObject *arg)
 {
     (void)module;
     int id;
@@ -357,7 +385,8 @@ static PyObject *shard_node(PyObject *module, PyObject *args) /* shard_node(tens
     }
     return eager_wrap(out);
 }
-eas_node *shard_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, PyObject *spec)
+eas_node *shard_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d,
+                      PyObject *spec)
 {
     eas_node *n = NULL;
     eas_spec s;
@@ -371,7 +400,8 @@ eas_node *shard_input(int index, eas_dtype dt, int rank, const eas_dim *shape, i
 /* The mesh object of a number. */
 static PyObject *mesh_of_number(int id)
 {
-    PyObject *m = PyImport_ImportModule("eager.sharding.spec"), *r = m ? PyObject_CallMethod(m, "_mesh_of", "i", id) : NULL;
+    PyObject *m = PyImport_ImportModule("eager.sharding.spec"),
+             *r = m ? PyObject_CallMethod(m, "_mesh_of", "i", id) : NULL;
     Py_XDECREF(m);
     return r;
 }
@@ -390,7 +420,8 @@ PyObject *shard_stored(eas_node *n, PyObject *told)
     else
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     if (mesh_object && read_mesh(mesh_object, &m)) {
-        if (told && PyObject_IsInstance(told, spec_type) == 1) { /* what says nothing of the layout goes along */
+        /* what says nothing of the layout goes along */
+        if (told && PyObject_IsInstance(told, spec_type) == 1) {
             eas_spec t;
             if (read_spec(&m, told, &t) && t.rank == s.rank) {
                 uint32_t used = 0;
@@ -410,7 +441,8 @@ PyObject *shard_stored(eas_node *n, PyObject *told)
     Py_XDECREF(mesh_object);
     return r;
 }
-static PyObject *local_parts(PyObject *module, PyObject *t) /* local_parts(tensor): [(device, eas.Tensor), ...] of this process */
+/* local_parts(tensor): [(device, eas.Tensor), ...] of this process */
+static PyObject *local_parts(PyObject *module, PyObject *t)
 {
     (void)module;
     if (!eager_check(t))
@@ -431,8 +463,9 @@ static PyObject *local_parts(PyObject *module, PyObject *t) /* local_parts(tenso
             strides[d] = step;
             step *= shape[d];
         }
-        Tensor *part =
-            st == EAS_OK ? tensor_over(eas_buffer_device(b), eas_node_dtype(n), s.rank, shape, strides, eas_buffer_address(b), false, NULL) : NULL;
+        Tensor *part = st == EAS_OK ? tensor_over(eas_buffer_device(b), eas_node_dtype(n), s.rank, shape,
+                                                  strides, eas_buffer_address(b), false, NULL)
+                                    : NULL;
         if (st != EAS_OK)
             py_raise(st);
         if (part)
@@ -444,7 +477,8 @@ static PyObject *local_parts(PyObject *module, PyObject *t) /* local_parts(tenso
     }
     return list;
 }
-/* from_parts(spec, pad, shape, parts, dtype): parts are realised eager tensors in C order, one for each device of this process; dtype: where it has none. */
+/* from_parts(spec, pad, shape, parts, dtype): parts are realised eager tensors in C order, one for each
+ * device of this process; dtype: where it has none. */
 static PyObject *from_parts(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -454,7 +488,8 @@ static PyObject *from_parts(PyObject *module, PyObject *args)
     const char *dtype = "f32";
     int64_t shape[EAS_MAX_RANK];
     eas_dtype dt;
-    if (!PyArg_ParseTuple(args, "OpO!O!|z:from_parts", &spec, &pad, &PyTuple_Type, &shape_object, &PyList_Type, &parts, &dtype) ||
+    if (!PyArg_ParseTuple(args, "OpO!O!|z:from_parts", &spec, &pad, &PyTuple_Type, &shape_object,
+                          &PyList_Type, &parts, &dtype) ||
         !read_sharding(spec, &id, &s))
         return NULL;
     if (!eas_dtype_parse(dtype ? dtype : "f32", &dt))
@@ -482,7 +517,8 @@ static PyObject *from_parts(PyObject *module, PyObject *args)
     PyMem_Free(bufs);
     return out ? eager_wrap(out) : NULL;
 }
-/* collectives(tensors): (mesh or None, [(name, operation, why, axes, dtype, count, times, bytes, place, per trip)], text) */
+/* collectives(tensors): (mesh or None, [(name, operation, why, axes, dtype, count, times, bytes, place, per
+ * trip)], text) */
 static PyObject *collectives(PyObject *module, PyObject *list)
 {
     (void)module;
@@ -508,10 +544,12 @@ static PyObject *collectives(PyObject *module, PyObject *list)
         PyObject *axes = PyTuple_New(all[i].axes.n), *place = site_text(all[i].site);
         for (int k = 0; axes && k < all[i].axes.n; k++)
             PyTuple_SET_ITEM(axes, k, Py_NewRef(PyTuple_GET_ITEM(m.names, all[i].axes.axes[k])));
-        PyObject *row = axes && place ? Py_BuildValue("(sssOsLLLON)", all[i].name, all[i].operation, all[i].why, axes, eas_dtype_name(all[i].dtype),
-                                                      (long long)all[i].count, (long long)all[i].times, (long long)all[i].bytes, place,
-                                                      PyBool_FromLong(all[i].per_trip))
-                                      : NULL;
+        PyObject *row = axes && place
+                          ? Py_BuildValue("(sssOsLLLON)", all[i].name, all[i].operation, all[i].why, axes,
+                                          eas_dtype_name(all[i].dtype), (long long)all[i].count,
+                                          (long long)all[i].times, (long long)all[i].bytes, place,
+                                          PyBool_FromLong(all[i].per_trip))
+                          : NULL;
         ok = row && PyList_Append(rows, row) == 0;
         Py_XDECREF(row);
         Py_XDECREF(axes);
@@ -529,10 +567,11 @@ static PyObject *comm_stats(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
     eas_comm_stats s = eas_comm_stats_get();
-    return Py_BuildValue("{sKsKsKsKsKsKsK}", "bytes", (unsigned long long)s.bytes, "calls", (unsigned long long)s.calls, "all_gather",
-                         (unsigned long long)s.all_gather, "all_reduce", (unsigned long long)s.all_reduce, "reduce_scatter",
-                         (unsigned long long)s.reduce_scatter, "all_to_all", (unsigned long long)s.all_to_all, "ppermute",
-                         (unsigned long long)s.ppermute);
+    return Py_BuildValue("{sKsKsKsKsKsKsK}", "bytes", (unsigned long long)s.bytes, "calls",
+                         (unsigned long long)s.calls, "all_gather", (unsigned long long)s.all_gather,
+                         "all_reduce", (unsigned long long)s.all_reduce, "reduce_scatter",
+                         (unsigned long long)s.reduce_scatter, "all_to_all", (unsigned long long)s.all_to_all,
+                         "ppermute", (unsigned long long)s.ppermute);
 }
 static PyMethodDef functions[] = {
     {"collectives", collectives, METH_O, "collectives(tensors)"},
@@ -542,7 +581,8 @@ static PyMethodDef functions[] = {
     {"shard_node", shard_node, METH_VARARGS, "shard_node(tensor, spec, pad)"},
     {"local_parts", local_parts, METH_O, "local_parts(tensor)"},
     {"from_parts", from_parts, METH_VARARGS, "from_parts(spec, pad, shape, parts, dtype)"},
-    {"shard_propagate", shard_propagate, METH_VARARGS, "shard_propagate(factors, tensors, specs, mesh, aggressive)"},
+    {"shard_propagate", shard_propagate, METH_VARARGS,
+     "shard_propagate(factors, tensors, specs, mesh, aggressive)"},
     {"shard_follow", py_follow, METH_VARARGS, "shard_follow(out, inputs)"},
     {NULL, NULL, 0, NULL},
 };

@@ -1,12 +1,13 @@
-/* eager_site.c: the line that records an operation, as a number that a node can carry; and objects that are let go later, since libeas drops nodes and
- * memory on any thread and under its own locks. */
+/* eager_site.c: the line that records an operation, as a number that a node can carry; and objects that are
+ * let go later, since libeas drops nodes and memory on any thread and under its own locks. */
 #include "py.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
 /* ---- lines ---- */
-/* Chunks stay where they are and a number is given out once its place is written, so looking needs no lock: libeas asks without the GIL. */
+/* Chunks stay where they are and a number is given out once its place is written, so looking needs no lock:
+ * libeas asks without the GIL. */
 typedef struct place {
     char *file;
     int line;
@@ -36,7 +37,8 @@ static uint32_t add_place(PyObject *file, int line)
 }
 static uint32_t number_of(PyObject *file, int line)
 {
-    PyObject *key = Py_BuildValue("(Oi)", file, line), *n = key ? PyDict_GetItemWithError(numbers, key) : NULL;
+    PyObject *key = Py_BuildValue("(Oi)", file, line),
+             *n = key ? PyDict_GetItemWithError(numbers, key) : NULL;
     uint32_t r = n ? (uint32_t)PyLong_AsUnsignedLong(n) : 0;
     if (key && !n && !PyErr_Occurred() && (r = add_place(file, line))) {
         PyObject *v = PyLong_FromUnsignedLong(r);
@@ -58,7 +60,8 @@ static struct slot *slot_of(PyFrameObject *f)
 {
     PyCodeObject *code = PyFrame_GetCode(f);
     int lasti = PyFrame_GetLasti(f);
-    struct slot *s = &slots[(((uintptr_t)code >> 4) ^ ((uintptr_t)code >> 14) ^ (unsigned)lasti * 37u) % SLOTS];
+    struct slot *s =
+        &slots[(((uintptr_t)code >> 4) ^ ((uintptr_t)code >> 14) ^ (unsigned)lasti * 37u) % SLOTS];
     if (s->code != code || s->lasti != lasti) {
         PyCodeObject *old = s->code;
         bool ours = is_ours(code);
@@ -102,7 +105,8 @@ PyObject *site_text(uint32_t site)
 {
     char file[1024];
     int line;
-    return site_find(site, file, sizeof file, &line) ? PyUnicode_FromFormat("%s:%d", file, line) : Py_NewRef(Py_None);
+    return site_find(site, file, sizeof file, &line) ? PyUnicode_FromFormat("%s:%d", file, line)
+                                                     : Py_NewRef(Py_None);
 }
 
 /* ---- later ---- */
@@ -150,7 +154,8 @@ static PyObject *set_package2(PyObject *m, PyObject *folder)
     Py_XSETREF(G.package2, Py_NewRef(folder));
     Py_RETURN_NONE;
 }
-static PyMethodDef functions[] = {{"_set_package2", set_package2, METH_O, "_set_package2(folder): frames of files in it are not the user's"},
+static PyMethodDef functions[] = {{"_set_package2", set_package2, METH_O,
+                                   "_set_package2(folder): frames of files in it are not the user's"},
                                   {NULL, NULL, 0, NULL}};
 int site_init(PyObject *module)
 {

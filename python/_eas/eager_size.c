@@ -1,5 +1,5 @@
-/* eager_size.c: questions about symbolic sizes while a function is traced. They are answered for the call at hand, and the answers become guards: a call for
- * which one is different gets a program of its own. */
+/* eager_size.c: questions about symbolic sizes while a function is traced. They are answered for the call at
+ * hand, and the answers become guards: a call for which one is different gets a program of its own. */
 #include "eager_compile.h"
 
 #include <string.h>
@@ -35,7 +35,8 @@ static int read_sizes(sizes *s, const Entry *e, const leaves *l)
     s->n = 0;
     for (int i = 0; i < e->nargleaves; i++)
         for (int d = 0; e->leaves[i].is_tensor && d < e->leaves[i].rank; d++)
-            if (e->leaves[i].shape[d] < 0 && s->n < SIZES && !add_size(s, e->leaves[i].shape[d], size_of_leaf(l->at[i], d)))
+            if (e->leaves[i].shape[d] < 0 && s->n < SIZES &&
+                !add_size(s, e->leaves[i].shape[d], size_of_leaf(l->at[i], d)))
                 return 0;
     return 1;
 }
@@ -91,7 +92,8 @@ int size_value(eas_dim d, int64_t *out)
             return remember(s->e, Py_EQ, d, *out, true);
     return 0;
 }
-static int agree(void *context, eas_dim a, eas_dim b) /* different ones that happen to be equal: the program is for calls where they are */
+/* different ones that happen to be equal: the program is for calls where they are */
+static int agree(void *context, eas_dim a, eas_dim b)
 {
     int64_t x, y;
     const sizes *s = context;
@@ -116,7 +118,8 @@ void sizes_pop(sizes *s)
 /* ---- later calls ---- */
 static PyObject *guard_text(const struct size_guard *g)
 {
-    static const char *const signs[] = {[Py_LT] = "<", [Py_LE] = "<=", [Py_EQ] = "==", [Py_NE] = "!=", [Py_GT] = ">", [Py_GE] = ">="};
+    static const char *const signs[] = {
+        [Py_LT] = "<", [Py_LE] = "<=", [Py_EQ] = "==", [Py_NE] = "!=", [Py_GT] = ">", [Py_GE] = ">="};
     PyObject *a = dim_object(g->a), *b = dim_object(g->b), *r = NULL;
     if (a && b)
         r = PyUnicode_FromFormat(g->answer ? "%S %s %S" : "not %S %s %S", a, signs[g->op], b);
@@ -144,7 +147,8 @@ bool sizes_match(const Entry *e, const leaves *l) { return !e->nguards || !broke
 PyObject *sizes_difference(const Entry *e, const leaves *l)
 {
     const struct size_guard *g = e->nguards ? broken(e, l) : NULL;
-    PyObject *t = g ? guard_text(g) : NULL, *r = t ? PyUnicode_FromFormat("sizes: the program is for %U", t) : NULL;
+    PyObject *t = g ? guard_text(g) : NULL,
+             *r = t ? PyUnicode_FromFormat("sizes: the program is for %U", t) : NULL;
     Py_XDECREF(t);
     return r;
 }

@@ -1,11 +1,14 @@
 /* eager_state.c: what a compiled function changes besides giving a result.
  *
- * A trace runs the function once, so its changes of attributes, variables and containers happen once, with placeholders in place of data. The contents of
- * every place that it can reach (eager_find.c) are remembered before the trace and compared after it. Tensors that were assigned become further
- * results, which each run assigns again. Any other change (a number that is counted up, a list that grows) cannot be replayed: that is a GraphBreak,
- * and the function runs as it is. In both cases everything is put back first: the trace itself leaves no mark.
+ * A trace runs the function once, so its changes of attributes, variables and containers happen once, with
+ * placeholders in place of data. The contents of every place that it can reach (eager_find.c) are remembered
+ * before the trace and compared after it. Tensors that were assigned become further results, which each run
+ * assigns again. Any other change (a number that is counted up, a list that grows) cannot be replayed: that
+ * is a GraphBreak, and the function runs as it is. In both cases everything is put back first: the trace
+ * itself leaves no mark.
  *
- * Arrays that are captured are replaced by tensors for the time of a trace, so that reading their elements is either recorded or a GraphBreak.
+ * Arrays that are captured are replaced by tensors for the time of a trace, so that reading their elements is
+ * either recorded or a GraphBreak.
  */
 #include "eager_compile.h"
 
@@ -31,14 +34,16 @@ int state_add(state *s, place_kind kind, PyObject *owner, PyObject *key, PyObjec
             return PyErr_NoMemory(), 0;
         s->at = at;
     }
-    s->at[s->n++] = (place){.kind = kind, .owner = Py_NewRef(owner), .key = Py_XNewRef(key), .label = Py_XNewRef(label)};
+    s->at[s->n++] =
+        (place){.kind = kind, .owner = Py_NewRef(owner), .key = Py_XNewRef(key), .label = Py_XNewRef(label)};
     return 1;
 }
 static PyObject *only_names(PyObject *dict, PyObject *names)
 {
     PyObject *d = PyDict_New(), *v;
     for (Py_ssize_t i = 0; d && i < PyTuple_GET_SIZE(names); i++)
-        if (((v = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(names, i))) && PyDict_SetItem(d, PyTuple_GET_ITEM(names, i), v) < 0) ||
+        if (((v = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(names, i))) &&
+             PyDict_SetItem(d, PyTuple_GET_ITEM(names, i), v) < 0) ||
             PyErr_Occurred())
             Py_CLEAR(d);
     return d;
@@ -72,12 +77,13 @@ static PyObject *context_value(PyObject *var)
     PyObject *v = NULL;
     return PyContextVar_Get(var, NULL, &v) < 0 ? NULL : v;
 }
-/* The state of a generator of random numbers, as bytes: random.Random, numpy.random's Generator and RandomState. */
+/* The state of a generator of random numbers, as bytes: random.Random, numpy.random's Generator and
+ * RandomState. */
 bool state_is_random(PyObject *o)
 {
     const char *s = Py_TYPE(o)->tp_name;
-    return !strcmp(s, "random.Random") || !strcmp(s, "Random") || !strcmp(s, "numpy.random._generator.Generator") ||
-           !strcmp(s, "numpy.random.mtrand.RandomState");
+    return !strcmp(s, "random.Random") || !strcmp(s, "Random") ||
+           !strcmp(s, "numpy.random._generator.Generator") || !strcmp(s, "numpy.random.mtrand.RandomState");
 }
 static PyObject *random_owner(PyObject *o, const char **get)
 {
@@ -91,8 +97,10 @@ static PyObject *random_owner(PyObject *o, const char **get)
 static PyObject *random_state(PyObject *o)
 {
     const char *get;
-    PyObject *owner = random_owner(o, &get), *state = NULL, *text = NULL, *pickle = PyImport_ImportModule("pickle");
-    state = !strcmp(get, "state") ? PyObject_GetAttrString(owner, get) : PyObject_CallMethod(owner, get, NULL);
+    PyObject *owner = random_owner(o, &get), *state = NULL, *text = NULL,
+             *pickle = PyImport_ImportModule("pickle");
+    state =
+        !strcmp(get, "state") ? PyObject_GetAttrString(owner, get) : PyObject_CallMethod(owner, get, NULL);
     text = pickle && state ? PyObject_CallMethod(pickle, "dumps", "(O)", state) : NULL;
     PyObject *both = text ? PyTuple_Pack(2, text, state) : NULL;
     Py_XDECREF(text);
@@ -152,7 +160,8 @@ static int put(place_kind kind, PyObject *owner, PyObject *key, PyObject *v)
 }
 
 /* ---- before ---- */
-/* v with tensors in place of arrays, counted, where that is another object; NULL without an exception: v may stay. Lists and dicts are places themselves. */
+/* v with tensors in place of arrays, counted, where that is another object; NULL without an exception: v may
+ * stay. Lists and dicts are places themselves. */
 static PyObject *stand_in_for(state *s, PyObject *v, bool small)
 {
     if (key_is_tensor(v) && !eager_check(v)) {
@@ -223,7 +232,8 @@ static int add_global_random(state *s)
     } at[] = {{"random", "_inst"}, {"numpy.random.mtrand", "_rand"}};
     for (int i = 0; i < 2; i++) {
         PyObject *modules = PyImport_GetModuleDict(), *m = PyDict_GetItemString(modules, at[i].module);
-        PyObject *g = m ? PyObject_GetAttrString(m, at[i].name) : NULL, *label = g ? PyUnicode_FromFormat("%s", at[i].module) : NULL;
+        PyObject *g = m ? PyObject_GetAttrString(m, at[i].name) : NULL,
+                 *label = g ? PyUnicode_FromFormat("%s", at[i].module) : NULL;
         PyErr_Clear();
         int ok = !g || (label && state_add(s, PLACE_RANDOM, g, NULL, label));
         Py_XDECREF(label);
@@ -245,7 +255,9 @@ int state_begin(state *s, bool small)
         p->start = PyList_GET_SIZE(s->arrays) && p->kind != PLACE_RANDOM ? contents(p) : Py_NewRef(p->before);
         ok = p->start != NULL;
         if (ok && p->kind == PLACE_ITERATOR) {
-            py_fail(graph_break, "the function reads from an iterator (%V), whose next elements only a run can take", p->label, "captured");
+            py_fail(graph_break,
+                    "the function reads from an iterator (%V), whose next elements only a run can take",
+                    p->label, "captured");
             ok = 0;
         }
     }
@@ -279,10 +291,11 @@ static int no_replay(const place *p, PyObject *key, const char *what)
     else
         where = PyUnicode_FromFormat("%s", label ? label : "an argument");
     if (where)
-        py_fail(graph_break,
-                "the function changes %U (%s), which a replay cannot do: return the new value, keep it in a tensor, or do it outside the "
-                "compiled function",
-                where, what);
+        py_fail(
+            graph_break,
+            "the function changes %U (%s), which a replay cannot do: return the new value, keep it in a tensor, or do it outside the "
+            "compiled function",
+            where, what);
     Py_XDECREF(where);
     return 0;
 }
@@ -327,7 +340,10 @@ static int add_write(Entry *e, const place *p, PyObject *key, int input, PyObjec
                                 .input = input};
     return PyList_Append(values, value) == 0;
 }
-int write_handle(Entry *e, int input, PyObject *value, PyObject *values) { return add_write(e, NULL, NULL, input, value, values); }
+int write_handle(Entry *e, int input, PyObject *value, PyObject *values)
+{
+    return add_write(e, NULL, NULL, input, value, values);
+}
 
 /* Nothing was there: the entry is not for calls that find something. */
 static int guard_absence(Entry *e, const place *p, PyObject *key)
@@ -338,7 +354,11 @@ static int guard_absence(Entry *e, const place *p, PyObject *key)
     if (!at)
         return PyErr_NoMemory(), 0;
     e->sources = at;
-    at[e->nsources++] = (source){.kind = S_DICT, .absent = true, .container = Py_NewRef(p->owner), .key = Py_NewRef(key), .first = e->nleaves};
+    at[e->nsources++] = (source){.kind = S_DICT,
+                                 .absent = true,
+                                 .container = Py_NewRef(p->owner),
+                                 .key = Py_NewRef(key),
+                                 .first = e->nleaves};
     return 1;
 }
 static int dict_changes(const place *p, PyObject *now, Entry *e, PyObject *values)
@@ -392,7 +412,9 @@ int state_changes(state *s, Entry *e, PyObject *values)
         if (p->kind == PLACE_SET)
             ok = PyObject_RichCompareBool(now, p->start, Py_EQ) == 1 || no_replay(p, NULL, kind_of(p));
         else if (p->kind == PLACE_RANDOM)
-            ok = PyObject_RichCompareBool(PyTuple_GET_ITEM(now, 0), PyTuple_GET_ITEM(p->start, 0), Py_EQ) == 1 || no_replay(p, NULL, kind_of(p));
+            ok = PyObject_RichCompareBool(PyTuple_GET_ITEM(now, 0), PyTuple_GET_ITEM(p->start, 0), Py_EQ) ==
+                     1 ||
+                 no_replay(p, NULL, kind_of(p));
         else if (PyDict_Check(now))
             ok = dict_changes(p, now, e, values);
         else if (PyList_Check(now))
@@ -407,7 +429,10 @@ int state_changes(state *s, Entry *e, PyObject *values)
         bool same = n == eager_node(PyTuple_GET_ITEM(pair, 1));
         eas_node_release(n);
         if (!same)
-            return py_fail(graph_break, "the function assigns to elements of an array that it captures, which a replay cannot do"), 0;
+            return py_fail(
+                       graph_break,
+                       "the function assigns to elements of an array that it captures, which a replay cannot do"),
+                   0;
     }
     return 1;
 }
@@ -534,8 +559,10 @@ static int walk(state *s, PyObject *given, PyObject *copy, PyObject *path)
     if (list || PyTuple_Check(copy)) {
         Py_ssize_t n = Py_SIZE(copy) < Py_SIZE(given) ? Py_SIZE(copy) : Py_SIZE(given);
         for (Py_ssize_t i = 0; i < n; i++) {
-            PyObject *key = PyLong_FromSsize_t(i), *g = list ? PyList_GET_ITEM(given, i) : PyTuple_GET_ITEM(given, i);
-            int ok = key && walk_step(s, g, list ? PyList_GET_ITEM(copy, i) : PyTuple_GET_ITEM(copy, i), path, 'i', key);
+            PyObject *key = PyLong_FromSsize_t(i),
+                     *g = list ? PyList_GET_ITEM(given, i) : PyTuple_GET_ITEM(given, i);
+            int ok = key && walk_step(s, g, list ? PyList_GET_ITEM(copy, i) : PyTuple_GET_ITEM(copy, i), path,
+                                      'i', key);
             Py_XDECREF(key);
             if (!ok)
                 return 0;
@@ -593,10 +620,12 @@ void state_forget_guards(Entry *e, PyObject *values)
 {
     for (int i = 0; i < e->nsources && i < PyList_GET_SIZE(values); i++) {
         source *s = &e->sources[i];
-        PyObject *old = PyList_GET_ITEM(values, i), *v = s->kind == S_SIZE ? NULL : source_fetch(s), *c = v ? source_container(v) : NULL;
+        PyObject *old = PyList_GET_ITEM(values, i), *v = s->kind == S_SIZE ? NULL : source_fetch(s),
+                 *c = v ? source_container(v) : NULL;
         if (v && c) {
             PyObject *list = NULL, *treedef = NULL;
-            bool same = pytree_flatten(c, NULL, &list, &treedef) && s->treedef && pytree_same(treedef, s->treedef) == 1 && same_items(list, old);
+            bool same = pytree_flatten(c, NULL, &list, &treedef) && s->treedef &&
+                        pytree_same(treedef, s->treedef) == 1 && same_items(list, old);
             s->any = !same;
             Py_XDECREF(list);
             Py_XDECREF(treedef);

@@ -1,5 +1,6 @@
-/* eager_tensor.c: eager.Tensor, a handle of a node: Python's operators record operations; attributes tell what is known without computing. What
- * operations there are, and their methods, comes from the table (eager_op.c). */
+/* eager_tensor.c: eager.Tensor, a handle of a node: Python's operators record operations; attributes tell
+ * what is known without computing. What operations there are, and their methods, comes from the table
+ * (eager_op.c). */
 #include "py.h"
 
 #include <structmember.h>
@@ -62,10 +63,13 @@ static PyObject *eager_new(PyTypeObject *type, PyObject *args, PyObject *kw)
     static char *names[] = {"value", "dtype", "device", "storage", "impl", "traced", NULL};
     PyObject *value = NULL, *dtype = Py_None, *device = Py_None, *storage = NULL, *impl = NULL;
     int traced = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "|O$OOOOp:Tensor", names, &value, &dtype, &device, &storage, &impl, &traced))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "|O$OOOOp:Tensor", names, &value, &dtype, &device, &storage,
+                                     &impl, &traced))
         return NULL;
     if ((value != NULL) + (storage != NULL) + (impl != NULL) != 1)
-        return py_fail(PyExc_TypeError, "Tensor takes one of: data (an array, a list, a number), storage= (memory to share), impl=");
+        return py_fail(
+            PyExc_TypeError,
+            "Tensor takes one of: data (an array, a list, a number), storage= (memory to share), impl=");
     if (value && !PyUnicode_Check(value) && (override_wanted(value) || override_wanted(dtype))) {
         PyObject *name = PyUnicode_FromString("constant"), *all = PyTuple_Pack(3, value, dtype, device),
                  *r = name ? override_call(name, all, NULL) : NULL;
@@ -126,13 +130,18 @@ static eas_node *scalar_operand(PyObject *o) /* NumPy's are as arrays of rank 0 
     PyArray_Descr *d = PyArray_DescrFromScalar(o);
     int dt = d ? py_dtype_of_npy(d) : -1;
     if (d && dt < 0)
-        py_fail(PyExc_TypeError, "eager: a number of %S; use bool, int8-int64, uint8-uint64, float16, bfloat16, float32 or float64", (PyObject *)d);
+        py_fail(
+            PyExc_TypeError,
+            "eager: a number of %S; use bool, int8-int64, uint8-uint64, float16, bfloat16, float32 or float64",
+            (PyObject *)d);
     Py_XDECREF(d);
     if (dt < 0)
         return NULL;
     bool real = eas_dtype_kind((eas_dtype)dt) == 'f';
     PyObject *v = real ? PyNumber_Float(o) : PyNumber_Long(o);
-    eas_node *n = !v ? NULL : number((eas_dtype)dt, false, real ? 0 : (int64_t)PyLong_AsUnsignedLongLongMask(v), real ? PyFloat_AS_DOUBLE(v) : 0);
+    eas_node *n = !v ? NULL
+                     : number((eas_dtype)dt, false, real ? 0 : (int64_t)PyLong_AsUnsignedLongLongMask(v),
+                              real ? PyFloat_AS_DOUBLE(v) : 0);
     Py_XDECREF(v);
     return n;
 }
@@ -161,7 +170,8 @@ eas_node *eager_arg(PyObject *o, const char *fn, const char *arg)
 {
     eas_node *n = eager_operand(o);
     if (!n && !PyErr_Occurred())
-        py_fail(PyExc_TypeError, "eager.%s: %s must be a tensor, an array or a number, got %s", fn, arg, Py_TYPE(o)->tp_name);
+        py_fail(PyExc_TypeError, "eager.%s: %s must be a tensor, an array or a number, got %s", fn, arg,
+                Py_TYPE(o)->tp_name);
     return n;
 }
 eas_node *eager_do(const char *op, int nin, eas_node **in, int nattr, const int64_t *attr)
@@ -207,16 +217,19 @@ static inline eas_node *take(PyObject *o, bool *owned)
     *owned = !(Py_IS_TYPE(o, G.eager) && !eager_tracing);
     return *owned ? eager_operand(o) : eager_node(o);
 }
-static PyObject *finish(int op, eas_node *const *in, PyObject *const *args, int n, PyObject *(*make)(eas_status, eas_node *))
+static PyObject *finish(int op, eas_node *const *in, PyObject *const *args, int n,
+                        PyObject *(*make)(eas_status, eas_node *))
 {
     eas_node *out;
     eas_site_set(site_here());
     eas_status st = eas_node_apply((eas_tensor_op)op, n, in, 0, NULL, &out);
-    if (st == EAS_OK && (eas_node_is_traced(out) || eas_node_object(in[0]) || (n > 1 && eas_node_object(in[1])))) {
+    if (st == EAS_OK &&
+        (eas_node_is_traced(out) || eas_node_object(in[0]) || (n > 1 && eas_node_object(in[1])))) {
         PyObject *all = PyTuple_New(n);
         for (int i = 0; all && i < n; i++)
             PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
-        int ok = all && shard_follow(out, n, in) && impl_record(&out, 1, op_object((eas_tensor_op)op), all, NULL, NULL);
+        int ok = all && shard_follow(out, n, in) &&
+                 impl_record(&out, 1, op_object((eas_tensor_op)op), all, NULL, NULL);
         Py_XDECREF(all);
         if (!ok) {
             eas_node_release(out);
@@ -225,8 +238,12 @@ static PyObject *finish(int op, eas_node *const *in, PyObject *const *args, int 
     }
     return make(st, out);
 }
-static PyObject *missing(const char *name) { return py_fail(PyExc_NotImplementedError, "eager: there is no operation '%s' in this build", name); }
-/* A Python number that meets a tensor of its own kind or a wider one is in the tensor's dtype at once. NULL: it is not that simple. */
+static PyObject *missing(const char *name)
+{
+    return py_fail(PyExc_NotImplementedError, "eager: there is no operation '%s' in this build", name);
+}
+/* A Python number that meets a tensor of its own kind or a wider one is in the tensor's dtype at once. NULL:
+ * it is not that simple. */
 static eas_node *number_like(PyObject *o, PyObject *tensor)
 {
     eas_node *n;
@@ -236,11 +253,15 @@ static eas_node *number_like(PyObject *o, PyObject *tensor)
     eas_dtype dt = eas_node_dtype(eager_node(tensor));
     bool real = eas_dtype_kind(dt) == 'f';
     if (PyFloat_CheckExact(o))
-        return real && eas_dtype_holds(dt, 1, 0, PyFloat_AS_DOUBLE(o)) && eas_node_number(dt, 0, 0, PyFloat_AS_DOUBLE(o), &n) == EAS_OK ? n : NULL;
+        return real && eas_dtype_holds(dt, 1, 0, PyFloat_AS_DOUBLE(o)) &&
+                       eas_node_number(dt, 0, 0, PyFloat_AS_DOUBLE(o), &n) == EAS_OK
+                 ? n
+                 : NULL;
     if (!PyLong_CheckExact(o) || dt == EAS_BOOL)
         return NULL;
     int64_t v = PyLong_AsLongLongAndOverflow(o, &over);
-    return !over && eas_dtype_holds(dt, 0, v, 0) && eas_node_number(dt, 0, v, (double)v, &n) == EAS_OK ? n : NULL;
+    return !over && eas_dtype_holds(dt, 0, v, 0) && eas_node_number(dt, 0, v, (double)v, &n) == EAS_OK ? n
+                                                                                                       : NULL;
 }
 static inline eas_node *take_beside(PyObject *o, PyObject *other, bool *owned)
 {
@@ -323,8 +344,8 @@ static PyObject *do_divmod(PyObject *x, PyObject *y)
 static PyObject *do_pos(PyObject *x) { return Py_NewRef(x); }
 static PyObject *compare(PyObject *x, PyObject *y, int how)
 {
-    int ops[] = {
-        [Py_LT] = op_less, [Py_LE] = op_less_equal, [Py_EQ] = op_equal, [Py_NE] = op_not_equal, [Py_GT] = op_greater, [Py_GE] = op_greater_equal};
+    int ops[] = {[Py_LT] = op_less,      [Py_LE] = op_less_equal, [Py_EQ] = op_equal,
+                 [Py_NE] = op_not_equal, [Py_GT] = op_greater,    [Py_GE] = op_greater_equal};
     if (y == Py_None)
         Py_RETURN_NOTIMPLEMENTED;
     return binary(ops[how], "a comparison", x, y);
@@ -398,7 +419,9 @@ static int set_batch_dims(PyObject *o, PyObject *v, void *c)
 {
     (void)c;
     PyObject *impl = impl_of(eager_node(o));
-    int r = impl ? v ? PyObject_SetAttrString(impl, "batch_dims", v) : PyObject_DelAttrString(impl, "batch_dims") : -1;
+    int r = impl
+              ? v ? PyObject_SetAttrString(impl, "batch_dims", v) : PyObject_DelAttrString(impl, "batch_dims")
+              : -1;
     Py_XDECREF(impl);
     return r;
 }
@@ -508,7 +531,8 @@ static PyObject *get_op_kwargs(PyObject *o, void *c)
     PyObject *d = ((Eager *)o)->extra, *set = d ? PyDict_GetItemString(d, "use_buffer_ops") : NULL;
     if (set)
         return Py_BuildValue("{s:O}", "use_buffer_ops", set);
-    PyObject *impl = impl_of(eager_node(o)), *refs = impl ? PyObject_GetAttrString(impl, "output_refs") : NULL;
+    PyObject *impl = impl_of(eager_node(o)),
+             *refs = impl ? PyObject_GetAttrString(impl, "output_refs") : NULL;
     PyObject *kwargs = refs && refs != Py_None ? PyObject_GetAttrString(refs, "op_kwargs") : NULL, *r = NULL;
     if (kwargs)
         r = PyDict_Copy(kwargs);
@@ -563,7 +587,8 @@ static PyGetSetDef getset[] = {
     {"storage", get_storage, NULL, "the memory, an eas.Tensor; None before it is evaluated", NULL},
     {"T", get_transposed, NULL, "axes in reverse order", NULL},
     {"mT", get_matrix_transposed, NULL, "the last two axes swapped", NULL},
-    {"at", eager_at, NULL, "x.at[key].set(v), .add(v), .mul(v), .min(v), .max(v), .get(): a new tensor", NULL},
+    {"at", eager_at, NULL, "x.at[key].set(v), .add(v), .mul(v), .min(v), .max(v), .get(): a new tensor",
+     NULL},
     {"_impl", get_impl, set_impl, "the TensorImpl", NULL},
     {"_value", get_value, NULL, "what stands for the tensor in the graph; None once it is evaluated", NULL},
     {"is_traced", get_traced, set_traced, "are its operations kept for derivatives?", NULL},
@@ -601,7 +626,8 @@ static PyObject *trace_method(PyObject *o, PyObject *unused)
     return Py_NewRef(o);
 }
 static PyMethodDef methods[] = {
-    {"trace", trace_method, METH_NOARGS, "trace(): what is recorded from this tensor is kept for derivatives; gives the tensor"},
+    {"trace", trace_method, METH_NOARGS,
+     "trace(): what is recorded from this tensor is kept for derivatives; gives the tensor"},
     {NULL, NULL, 0, NULL},
 };
 static PyMemberDef members[] = {
@@ -609,8 +635,9 @@ static PyMemberDef members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Tensor(value, *, dtype=None, device=None), Tensor(storage=memory)\n\nA lazy tensor. Operations are recorded; reading data computes "
-                "all that it needs at once."},
+    {Py_tp_doc,
+     "Tensor(value, *, dtype=None, device=None), Tensor(storage=memory)\n\nA lazy tensor. Operations are recorded; reading data computes "
+     "all that it needs at once."},
     {Py_tp_new, eager_new},
     {Py_tp_dealloc, eager_dealloc},
     {Py_tp_repr, eager_repr},

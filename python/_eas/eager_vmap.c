@@ -1,5 +1,6 @@
-/* eager_vmap.c: vmap. A mapped axis becomes the first physical dim and is counted as a batch dim, so that no operation sees it; afterwards it
- * becomes an axis again. Nested calls have levels: inside level k a mapped tensor has k batch dims, the newest in front. */
+/* eager_vmap.c: vmap. A mapped axis becomes the first physical dim and is counted as a batch dim, so that no
+ * operation sees it; afterwards it becomes an axis again. Nested calls have levels: inside level k a mapped
+ * tensor has k batch dims, the newest in front. */
 #include "py.h"
 
 static _Thread_local int level;
@@ -12,7 +13,10 @@ int vmap_levels(const eas_dim **sizes)
     return level;
 }
 
-static eas_node *one_int(const char *op, eas_node *n, int64_t v) { return n ? eager_do(op, 1, &n, 1, &v) : NULL; }
+static eas_node *one_int(const char *op, eas_node *n, int64_t v)
+{
+    return n ? eager_do(op, 1, &n, 1, &v) : NULL;
+}
 
 /* ---- in ---- */
 typedef struct mapping {
@@ -20,7 +24,8 @@ typedef struct mapping {
     eas_dim size; /* of the mapped axis */
     bool known;
     PyObject *path; /* of the leaf that told the size; NULL: axis_size did */
-    PyObject *spread; /* gives a mapped tensor a sharding whose first dim is cut along an axis of a mesh; or None */
+    /* gives a mapped tensor a sharding whose first dim is cut along an axis of a mesh; or None */
+    PyObject *spread;
 } mapping;
 
 static int bad_axis(mapping *m, Py_ssize_t leaf, long axis, int rank)
@@ -35,7 +40,8 @@ static int bad_size(mapping *m, Py_ssize_t leaf, eas_dim size)
 {
     PyObject *p = pytree_arg_path(m->treedef, leaf), *a = dim_object(size), *b = dim_object(m->size);
     if (p && a && b && m->path)
-        py_fail(PyExc_ValueError, "vmap: mapped axes must have one size: %U has %S, %U has %S", m->path, b, p, a);
+        py_fail(PyExc_ValueError, "vmap: mapped axes must have one size: %U has %S, %U has %S", m->path, b, p,
+                a);
     else if (p && a && b)
         py_fail(PyExc_ValueError, "vmap: axis_size is %S, but the mapped axis of %U has %S", b, p, a);
     Py_XDECREF(p);
@@ -56,7 +62,8 @@ static PyObject *map_leaf(mapping *m, Py_ssize_t i, PyObject *leaf, PyObject *ax
     if (axis == Py_None)
         return Py_NewRef(leaf);
     if (!PyIndex_Check(axis))
-        return py_fail(PyExc_TypeError, "vmap: in_axes must be ints, None, or a pytree of them; got %R", axis);
+        return py_fail(PyExc_TypeError, "vmap: in_axes must be ints, None, or a pytree of them; got %R",
+                       axis);
     long a = PyLong_AsLong(axis);
     eas_node *n = a == -1 && PyErr_Occurred() ? NULL : eager_arg(leaf, "vmap", "a mapped argument");
     if (!n)
@@ -106,7 +113,9 @@ static PyObject *unmap_leaf(mapping *m, PyObject *treedef, Py_ssize_t i, PyObjec
     if (!n)
         return PyErr_Occurred()
                  ? NULL
-                 : py_fail(PyExc_TypeError, "vmap: a function that is mapped returns tensors or numbers, got %s", Py_TYPE(leaf)->tp_name);
+                 : py_fail(PyExc_TypeError,
+                           "vmap: a function that is mapped returns tensors or numbers, got %s",
+                           Py_TYPE(leaf)->tp_name);
     bool mapped = eas_node_batch_dims(n) > level;
     if (axis == Py_None) {
         eas_node_release(n);
@@ -114,19 +123,23 @@ static PyObject *unmap_leaf(mapping *m, PyObject *treedef, Py_ssize_t i, PyObjec
             return Py_NewRef(leaf);
         PyObject *p = pytree_path(treedef, i);
         if (p)
-            py_fail(PyExc_ValueError, "vmap: out_axes is None for result%s%U, but it differs between lanes", PyUnicode_GET_LENGTH(p) ? " " : "", p);
+            py_fail(PyExc_ValueError, "vmap: out_axes is None for result%s%U, but it differs between lanes",
+                    PyUnicode_GET_LENGTH(p) ? " " : "", p);
         Py_XDECREF(p);
         return NULL;
     }
     if (!PyIndex_Check(axis)) {
         eas_node_release(n);
-        return py_fail(PyExc_TypeError, "vmap: out_axes must be ints, None, or a pytree of them; got %R", axis);
+        return py_fail(PyExc_TypeError, "vmap: out_axes must be ints, None, or a pytree of them; got %R",
+                       axis);
     }
     long a = PyLong_AsLong(axis);
     int rank = eas_node_rank(n) - eas_node_batch_dims(n) + 1;
     if ((a == -1 && PyErr_Occurred()) || a < -rank || a >= rank) {
         eas_node_release(n);
-        return PyErr_Occurred() ? NULL : py_fail(PyExc_ValueError, "vmap: out_axes says axis %ld for a result of %d dims", a, rank);
+        return PyErr_Occurred()
+                 ? NULL
+                 : py_fail(PyExc_ValueError, "vmap: out_axes says axis %ld for a result of %d dims", a, rank);
     }
     n = spread(n, m->size);
     int64_t attr[2] = {0, a < 0 ? a + rank : a};
@@ -157,12 +170,14 @@ static PyObject *axes_of(PyObject *in_axes, PyObject *both, PyObject *treedef)
 {
     PyObject *args = PyTuple_GET_ITEM(both, 0), *prefix = NULL, *zero = NULL, *r = NULL;
     bool sequence = PyList_CheckExact(in_axes) || PyTuple_Check(in_axes), one = PyTuple_GET_SIZE(args) == 1;
-    if (one && (sequence ? PySequence_Size(in_axes) != 1 : in_axes != Py_None && !PyIndex_Check(in_axes))) /* the tree of the one argument */
+    /* the tree of the one argument */
+    if (one && (sequence ? PySequence_Size(in_axes) != 1 : in_axes != Py_None && !PyIndex_Check(in_axes)))
         prefix = PyTuple_Pack(1, in_axes);
     else if (sequence) {
         prefix = PySequence_Tuple(in_axes);
         if (prefix && PyTuple_GET_SIZE(prefix) != PyTuple_GET_SIZE(args)) {
-            py_fail(PyExc_ValueError, "vmap: in_axes has %zd entries for %zd arguments", PyTuple_GET_SIZE(prefix), PyTuple_GET_SIZE(args));
+            py_fail(PyExc_ValueError, "vmap: in_axes has %zd entries for %zd arguments",
+                    PyTuple_GET_SIZE(prefix), PyTuple_GET_SIZE(args));
             Py_CLEAR(prefix);
         }
     } else
@@ -186,7 +201,8 @@ static PyObject *map_arguments(mapping *m, PyObject *both, PyObject *in_axes)
         ok = v && PyList_SetItem(leaves, i, v) == 0;
     }
     if (ok && !m->known) {
-        py_fail(PyExc_ValueError, "vmap: nothing is mapped: in_axes is None for all arguments, and there is no axis_size");
+        py_fail(PyExc_ValueError,
+                "vmap: nothing is mapped: in_axes is None for all arguments, and there is no axis_size");
         ok = 0;
     }
     if (ok)
@@ -195,12 +211,14 @@ static PyObject *map_arguments(mapping *m, PyObject *both, PyObject *in_axes)
     Py_DECREF(leaves);
     return r;
 }
-static PyObject *vmap_call(PyObject *module, PyObject *args) /* fn, in_axes, out_axes, axis_size, spread, args, kwargs */
+/* fn, in_axes, out_axes, axis_size, spread, args, kwargs */
+static PyObject *vmap_call(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *fn, *in_axes, *out_axes, *axis_size, *a, *k, *r = NULL;
     mapping m = {0};
-    if (!PyArg_ParseTuple(args, "OOOOOO!O!:vmap_call", &fn, &in_axes, &out_axes, &axis_size, &m.spread, &PyTuple_Type, &a, &PyDict_Type, &k))
+    if (!PyArg_ParseTuple(args, "OOOOOO!O!:vmap_call", &fn, &in_axes, &out_axes, &axis_size, &m.spread,
+                          &PyTuple_Type, &a, &PyDict_Type, &k))
         return NULL;
     if (axis_size != Py_None) {
         if (!dim_of(axis_size, "vmap: axis_size", &m.size))
@@ -230,7 +248,8 @@ static PyObject *vmap_level(PyObject *module, PyObject *unused)
     return PyLong_FromLong(level);
 }
 static PyMethodDef functions[] = {
-    {"vmap_call", vmap_call, METH_VARARGS, "vmap_call(fn, in_axes, out_axes, axis_size, spread, args, kwargs)"},
+    {"vmap_call", vmap_call, METH_VARARGS,
+     "vmap_call(fn, in_axes, out_axes, axis_size, spread, args, kwargs)"},
     {"vmap_level", vmap_level, METH_NOARGS, "vmap_level(): how many vmaps this thread is inside of"},
     {NULL, NULL, 0, NULL},
 };

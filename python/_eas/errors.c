@@ -1,5 +1,5 @@
-/* errors.c: the one place where a status of libeas becomes a Python exception, and where "file:line: " of the user's source
- * is found for messages that are ours. */
+/* errors.c: the one place where a status of libeas becomes a Python exception, and where "file:line: " of the
+ * user's source is found for messages that are ours. */
 #include "py.h"
 
 #include <stdarg.h>
@@ -32,13 +32,16 @@ PyObject *py_raise(eas_status st)
     return NULL;
 }
 
-/* "which has 24 elements" with " in the shape (3, 8)" behind it, if the text speaks of the parameter; else NULL. */
+/* "which has 24 elements" with " in the shape (3, 8)" behind it, if the text speaks of the parameter; else
+ * NULL. */
 static PyObject *with_shape(PyObject *text, PyObject *name, PyObject *arg)
 {
-    PyObject *of = PyUnicode_FromFormat(" of \"%U\", which has ", name), *end = PyUnicode_FromString(" elements"), *r = NULL;
+    PyObject *of = PyUnicode_FromFormat(" of \"%U\", which has ", name),
+             *end = PyUnicode_FromString(" elements"), *r = NULL;
     Py_ssize_t n = PyUnicode_GetLength(text), at = of ? PyUnicode_Find(text, of, 0, n, 1) : -1,
                to = at < 0 || !end ? -1 : PyUnicode_Find(text, end, at, n, 1);
-    PyObject *dims = to < 0 ? NULL : PyObject_GetAttrString(arg, "shape"), *shape = dims ? PySequence_Tuple(dims) : NULL;
+    PyObject *dims = to < 0 ? NULL : PyObject_GetAttrString(arg, "shape"),
+             *shape = dims ? PySequence_Tuple(dims) : NULL;
     if (shape) {
         to += PyUnicode_GetLength(end);
         PyObject *head = PyUnicode_Substring(text, 0, to), *tail = PyUnicode_Substring(text, to, n);
@@ -83,8 +86,8 @@ PyObject *py_fail(PyObject *exc, const char *fmt, ...)
     return NULL;
 }
 
-/* The code object belongs to the package if its file lies in our folder. The last answer is kept: a trace asks
- * for the same code again and again. */
+/* The code object belongs to the package if its file lies in our folder. The last answer is kept: a trace
+ * asks for the same code again and again. */
 static bool is_ours(PyCodeObject *code)
 {
     static PyObject *last_file;

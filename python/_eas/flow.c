@@ -1,5 +1,6 @@
-/* flow.c: what a rewritten function (eas._rewrite, eas._flow) calls while it is traced: branches and loops whose carried values are given by
- * position, marks to go back to, the mask of lanes that take part. Living mk.vars ride along, as in the constructs of ctrl.c. */
+/* flow.c: what a rewritten function (eas._rewrite, eas._flow) calls while it is traced: branches and loops
+ * whose carried values are given by position, marks to go back to, the mask of lanes that take part. Living
+ * mk.vars ride along, as in the constructs of ctrl.c. */
 #include "ctrl.h"
 
 #include <string.h>
@@ -48,13 +49,16 @@ static Frame *innermost(Trace *t, enum kind kind)
 {
     if (t->frames && t->frames->kind == kind)
         return t->frames;
-    py_fail_at(PyExc_RuntimeError, "a traced `if` or loop here was left by a statement that the kernel language does not follow (break, continue or "
-                                   "return inside `with` or `try`); use a condition");
+    py_fail_at(
+        PyExc_RuntimeError,
+        "a traced `if` or loop here was left by a statement that the kernel language does not follow (break, continue or "
+        "return inside `with` or `try`); use a condition");
     return NULL;
 }
 
 /* ---- conditions ---- */
-/* True or False if it is known now, None if it is traced (under _interpret: if it differs between lanes or threads). */
+/* True or False if it is known now, None if it is traced (under _interpret: if it differs between lanes or
+ * threads). */
 static PyObject *flow_truth(PyObject *m, PyObject *x)
 {
     (void)m;
@@ -115,8 +119,11 @@ static PyObject *flow_type(PyObject *m, PyObject *x)
     PyObject *dims = PyTuple_New(rank);
     for (int i = 0; dims && i < rank; i++)
         PyTuple_SET_ITEM(dims, i, PyLong_FromLongLong(shape[i]));
-    bool weak = eas_value_is_weak(t->b, v) || (!value_check(x) && !PyArray_IsScalar(x, Generic) && !PyBool_Check(x));
-    return dims ? Py_BuildValue("(NON)", py_dtype_object(eas_value_dtype(t->b, v)), weak ? Py_True : Py_False, dims) : NULL;
+    bool weak =
+        eas_value_is_weak(t->b, v) || (!value_check(x) && !PyArray_IsScalar(x, Generic) && !PyBool_Check(x));
+    return dims ? Py_BuildValue("(NON)", py_dtype_object(eas_value_dtype(t->b, v)), weak ? Py_True : Py_False,
+                                dims)
+                : NULL;
 }
 /* flow_as(x, dtype, shape) */
 static PyObject *flow_as(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
@@ -127,7 +134,8 @@ static PyObject *flow_as(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     int64_t shape[4];
     int rank;
     Trace *t = nargs == 3 ? trace_enter("if") : NULL;
-    if (!t || !value_arg(t, args[0], "if", "a name", &v) || !py_to_dtype(args[1], "a name", &dt) || !shape_arg(args[2], "if", shape, &rank))
+    if (!t || !value_arg(t, args[0], "if", "a name", &v) || !py_to_dtype(args[1], "a name", &dt) ||
+        !shape_arg(args[2], "if", shape, &rank))
         return NULL;
     v = eas_builder_convert(t->b, "a name", v, dt);
     return value_new(t, rank ? eas_builder_broadcast(t->b, v, rank, shape) : v);
@@ -179,7 +187,8 @@ static PyObject *flow_endif(PyObject *m, PyObject *const *args, Py_ssize_t nargs
         a.v = PyMem_Calloc((size_t)b.n * 2 + 1, sizeof *a.v);
         ok = a.v != NULL && PyTuple_Check(args[0]) && PyTuple_GET_SIZE(args[0]) == b.n - f->n;
     }
-    for (int i = f->n; ok && i < a.n; i++) { /* made in the first branch, which is closed: their scope is not asked */
+    /* made in the first branch, which is closed: their scope is not asked */
+    for (int i = f->n; ok && i < a.n; i++) {
         PyObject *o = PyTuple_GET_ITEM(args[0], i - f->n);
         if (Py_IS_TYPE(o, G.value) && ((Value *)o)->trace == t)
             a.v[i] = ((Value *)o)->v;
@@ -268,7 +277,8 @@ static PyObject *flow_do(PyObject *m, PyObject *cond)
     eas_builder_while_do(t->b, c);
     return trace_ok(t) ? Py_NewRef(Py_None) : NULL;
 }
-static PyObject *end_loop(enum kind kind, PyObject *nexts, void (*end)(eas_builder *, int, const eas_value *, eas_value *))
+static PyObject *end_loop(enum kind kind, PyObject *nexts,
+                          void (*end)(eas_builder *, int, const eas_value *, eas_value *))
 {
     Trace *t = trace_enter(kind == K_FOR ? "range" : "while");
     Frame *f = t ? innermost(t, kind) : NULL;
@@ -355,7 +365,8 @@ static PyObject *flow_rewind(PyObject *m, PyObject *mark)
     eas_builder_rewind(t->b, &p.mark);
     return trace_ok(t) ? Py_NewRef(Py_None) : NULL;
 }
-/* A turn of a `while` that may have to be built again: its values are its own until it is known that it stays. */
+/* A turn of a `while` that may have to be built again: its values are its own until it is known that it
+ * stays. */
 static PyObject *flow_probe(PyObject *m, PyObject *unused)
 {
     (void)m;
@@ -476,7 +487,8 @@ static PyObject *flow_live_merge(PyObject *m, PyObject *const *args, Py_ssize_t 
     (void)m;
     eas_value old, next;
     Trace *t = nargs == 2 ? trace_enter("while") : NULL;
-    if (!t || !value_arg(t, args[0], "while", "a name", &old) || !value_arg(t, args[1], "while", "a name", &next))
+    if (!t || !value_arg(t, args[0], "while", "a name", &old) ||
+        !value_arg(t, args[1], "while", "a name", &next))
         return NULL;
     return value_new(t, eas_live_merge(t->b, old, next));
 }

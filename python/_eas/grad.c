@@ -1,8 +1,10 @@
-/* grad.c: derivatives of kernels: eas_ir_grad and eas_ir_jvp as Python sees them. eas/_grad.py and eager/_kernel.py make kernels and operations of it. */
+/* grad.c: derivatives of kernels: eas_ir_grad and eas_ir_jvp as Python sees them. eas/_grad.py and
+ * eager/_kernel.py make kernels and operations of it. */
 #include "py.h"
 
-static const char *const roles[] = {"given", "cotangent", "gradient", "both",     "tangent", "result_tangent", "tape",
-                                    "trips", "local",     "owner",    "programs", "band",    "length"};
+static const char *const roles[] = {"given",          "cotangent", "gradient", "both",  "tangent",
+                                    "result_tangent", "tape",      "trips",    "local", "owner",
+                                    "programs",       "band",      "length"};
 
 static void drop(PyObject *capsule) { eas_grad_free(PyCapsule_GetPointer(capsule, "eas_grad")); }
 
@@ -20,13 +22,15 @@ static int read_numbers(PyObject *o, int *out)
 static PyObject *param_tuple(const eas_ir *ir, const eas_grad *d, int i)
 {
     eas_grad_param p = eas_grad_param_at(d, i);
-    return Py_BuildValue("(ssiiNLOO)", eas_ir_param(ir, i).name, roles[p.role], p.param, p.loop, py_dtype_object(p.dtype), (long long)p.elements,
-                         p.consumed ? Py_True : Py_False, p.zeroed ? Py_True : Py_False);
+    return Py_BuildValue("(ssiiNLOO)", eas_ir_param(ir, i).name, roles[p.role], p.param, p.loop,
+                         py_dtype_object(p.dtype), (long long)p.elements, p.consumed ? Py_True : Py_False,
+                         p.zeroed ? Py_True : Py_False);
 }
 static PyObject *grad_tuple(eas_grad *d) /* (IRModule, parameters, handle) */
 {
     eas_ir *ir = eas_grad_ir(d);
-    PyObject *handle = PyCapsule_New(d, "eas_grad", drop), *params = handle ? PyTuple_New(eas_ir_param_count(ir)) : NULL;
+    PyObject *handle = PyCapsule_New(d, "eas_grad", drop),
+             *params = handle ? PyTuple_New(eas_ir_param_count(ir)) : NULL;
     if (!handle)
         eas_grad_free(d);
     for (int i = 0; params && i < eas_ir_param_count(ir); i++) {
@@ -51,7 +55,8 @@ static PyObject *ir_grad(PyObject *m, PyObject *args)
     PyObject *o, *wrt, *of;
     int forward, deterministic, fresh, band, wrts[PY_MAX_PARAMS], ofs[PY_MAX_PARAMS];
     long long max_trips;
-    if (!PyArg_ParseTuple(args, "O!OOppppL:ir_grad", G.ir, &o, &wrt, &of, &forward, &deterministic, &fresh, &band, &max_trips) ||
+    if (!PyArg_ParseTuple(args, "O!OOppppL:ir_grad", G.ir, &o, &wrt, &of, &forward, &deterministic, &fresh,
+                          &band, &max_trips) ||
         !read_numbers(wrt, wrts) || !read_numbers(of, ofs))
         return NULL;
     eas_grad_options opt = {.nof = (int)PyTuple_GET_SIZE(of),
@@ -76,7 +81,8 @@ static PyObject *grad_trips(PyObject *m, PyObject *args)
     int loop;
     long long grid[3];
     int64_t values[PY_MAX_PARAMS] = {0}, out;
-    if (!PyArg_ParseTuple(args, "OiO!(LLL):grad_trips", &handle, &loop, &PyTuple_Type, &scalars, &grid[0], &grid[1], &grid[2]))
+    if (!PyArg_ParseTuple(args, "OiO!(LLL):grad_trips", &handle, &loop, &PyTuple_Type, &scalars, &grid[0],
+                          &grid[1], &grid[2]))
         return NULL;
     eas_grad *d = PyCapsule_GetPointer(handle, "eas_grad");
     if (!d || PyTuple_GET_SIZE(scalars) > PY_MAX_PARAMS)
@@ -90,7 +96,9 @@ static PyObject *grad_trips(PyObject *m, PyObject *args)
     return st == EAS_OK ? PyLong_FromLongLong(out) : py_raise(st);
 }
 static PyMethodDef functions[] = {
-    {"ir_grad", ir_grad, METH_VARARGS, "ir_grad(ir, wrt, of, forward, deterministic, fresh, band, max_trips): (ir, parameters, handle)"},
-    {"grad_trips", grad_trips, METH_VARARGS, "grad_trips(handle, loop, scalars, grid): the most trips of a loop"},
+    {"ir_grad", ir_grad, METH_VARARGS,
+     "ir_grad(ir, wrt, of, forward, deterministic, fresh, band, max_trips): (ir, parameters, handle)"},
+    {"grad_trips", grad_trips, METH_VARARGS,
+     "grad_trips(handle, loop, scalars, grid): the most trips of a loop"},
     {NULL, NULL, 0, NULL}};
 int grad_init(PyObject *module) { return PyModule_AddFunctions(module, functions); }

@@ -1,6 +1,7 @@
-/* guard.c: has what a kernel read from around it while it was traced changed? A guard is a row (how, what, key, was, label) of eas._guards, which
- * finds them. A launch compares identities, and versions of dicts and classes: two machine words each as long as nothing was written there. Where
- * something was, values are compared, and the new version is kept if they are the same. */
+/* guard.c: has what a kernel read from around it while it was traced changed? A guard is a row (how, what,
+ * key, was, label) of eas._guards, which finds them. A launch compares identities, and versions of dicts and
+ * classes: two machine words each as long as nothing was written there. Where something was, values are
+ * compared, and the new version is kept if they are the same. */
 #include "py.h"
 
 #include <string.h>
@@ -42,7 +43,8 @@ static bool same(PyObject *a, PyObject *b)
                 return false;
         return n == PyTuple_GET_SIZE(b);
     }
-    return (PyLong_CheckExact(a) || PyUnicode_CheckExact(a) || PyBytes_CheckExact(a)) && PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+    return (PyLong_CheckExact(a) || PyUnicode_CheckExact(a) || PyBytes_CheckExact(a)) &&
+           PyObject_RichCompareBool(a, b, Py_EQ) == 1;
 }
 static PyObject *missing; /* eas._guards.MISSING */
 static bool is_now(PyObject *was, PyObject *now) { return was == missing ? !now : same(was, now); }
@@ -130,7 +132,8 @@ static bool object_holds(PyObject *o, PyObject *key, PyObject *was, uint64_t *ve
 /* ---- guards ---- */
 static bool row_holds(PyObject *row, uint64_t *version)
 {
-    PyObject *what = PyTuple_GET_ITEM(row, 1), *key = PyTuple_GET_ITEM(row, 2), *was = PyTuple_GET_ITEM(row, 3);
+    PyObject *what = PyTuple_GET_ITEM(row, 1), *key = PyTuple_GET_ITEM(row, 2),
+             *was = PyTuple_GET_ITEM(row, 3);
     uint64_t v;
     bool r;
     switch (PyLong_AS_LONG(PyTuple_GET_ITEM(row, 0))) {
@@ -180,7 +183,8 @@ PyObject *guards_reason(PyObject *guards)
     if (i < 0)
         return PyUnicode_FromString("what it captured changed");
     PyObject *m = PyImport_ImportModule("eas._guards"),
-             *r = m ? PyObject_CallMethod(m, "reason", "(O)", PyTuple_GET_ITEM(((Guards *)guards)->rows, i)) : NULL;
+             *r = m ? PyObject_CallMethod(m, "reason", "(O)", PyTuple_GET_ITEM(((Guards *)guards)->rows, i))
+                    : NULL;
     Py_XDECREF(m);
     return r;
 }
@@ -190,7 +194,8 @@ static bool is_library(PyObject *v)
 {
     const char *name = PyModule_Check(v) ? PyModule_GetName(v) : NULL;
     PyErr_Clear();
-    return name && (!strncmp(name, "eas", 3) || !strcmp(name, "numpy") || !strcmp(name, "math")) && (!name[3] || name[3] == '.' || name[0] != 'e');
+    return name && (!strncmp(name, "eas", 3) || !strcmp(name, "numpy") || !strcmp(name, "math")) &&
+           (!name[3] || name[3] == '.' || name[0] != 'e');
 }
 /* Does the code name anything of its globals that is not one of our modules? */
 static int names_globals(PyObject *code, PyObject *globals)
@@ -202,7 +207,8 @@ static int names_globals(PyObject *code, PyObject *globals)
             return 1;
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(c->co_consts); i++)
-        if (PyCode_Check(PyTuple_GET_ITEM(c->co_consts, i)) && names_globals(PyTuple_GET_ITEM(c->co_consts, i), globals))
+        if (PyCode_Check(PyTuple_GET_ITEM(c->co_consts, i)) &&
+            names_globals(PyTuple_GET_ITEM(c->co_consts, i), globals))
             return 1;
     return 0;
 }
@@ -249,7 +255,8 @@ int guards_find(PyObject *fn, PyObject *metas, PyObject *self, PyObject **out)
     bool any = self || captures(fn);
     *out = NULL;
     for (Py_ssize_t i = 0; !any && i < PyTuple_GET_SIZE(metas); i++)
-        any = PyFunction_Check(PyTuple_GET_ITEM(metas, i)) || Py_IS_TYPE(PyTuple_GET_ITEM(metas, i), G.kernel);
+        any =
+            PyFunction_Check(PyTuple_GET_ITEM(metas, i)) || Py_IS_TYPE(PyTuple_GET_ITEM(metas, i), G.kernel);
     if (!any)
         return 1;
     PyObject *m = guards_module();
@@ -262,9 +269,9 @@ int guards_find(PyObject *fn, PyObject *metas, PyObject *self, PyObject **out)
 /* May it hold something that a body changes in place? */
 static bool is_state(PyObject *v, int depth)
 {
-    if (value_check(v) || Py_IS_TYPE(v, G.buffer) || Py_IS_TYPE(v, G.dtype) || Py_IS_TYPE(v, G.kernel) || v == Py_None || PyLong_Check(v) ||
-        PyFloat_Check(v) || PyUnicode_Check(v) || PyBytes_Check(v) || PyModule_Check(v) || PyType_Check(v) || PyCFunction_Check(v) ||
-        PyArray_IsScalar(v, Generic))
+    if (value_check(v) || Py_IS_TYPE(v, G.buffer) || Py_IS_TYPE(v, G.dtype) || Py_IS_TYPE(v, G.kernel) ||
+        v == Py_None || PyLong_Check(v) || PyFloat_Check(v) || PyUnicode_Check(v) || PyBytes_Check(v) ||
+        PyModule_Check(v) || PyType_Check(v) || PyCFunction_Check(v) || PyArray_IsScalar(v, Generic))
         return false;
     if (PyFunction_Check(v))
         return captures(v);
@@ -296,7 +303,9 @@ PyObject *guards_lost(PyObject *guards, bool loop, int scope)
 {
     if (guards_hold(guards))
         Py_RETURN_NONE;
-    PyObject *m = guards_module(), *r = m ? PyObject_CallMethod(m, "lost", "OOi", ((Guards *)guards)->rows, loop ? Py_True : Py_False, scope) : NULL;
+    PyObject *m = guards_module(), *r = m ? PyObject_CallMethod(m, "lost", "OOi", ((Guards *)guards)->rows,
+                                                                loop ? Py_True : Py_False, scope)
+                                          : NULL;
     Py_XDECREF(m);
     return r;
 }
@@ -321,6 +330,10 @@ static void guards_dealloc(PyObject *o)
     PyObject_GC_Del(o);
     Py_DECREF(type);
 }
-static PyType_Slot guards_slots[] = {{Py_tp_dealloc, guards_dealloc}, {Py_tp_traverse, guards_traverse}, {Py_tp_clear, guards_clear}, {0, NULL}};
+static PyType_Slot guards_slots[] = {{Py_tp_dealloc, guards_dealloc},
+                                     {Py_tp_traverse, guards_traverse},
+                                     {Py_tp_clear, guards_clear},
+                                     {0, NULL}};
 PyType_Spec Guards_spec = {"eas._eas.Guards", sizeof(Guards), sizeof(uint64_t),
-                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, guards_slots};
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                           guards_slots};

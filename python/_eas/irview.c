@@ -1,4 +1,5 @@
-/* irview.c: finished IR as Python sees it. eas.ir.IRModule subclasses the IR type here and gives its parts names. */
+/* irview.c: finished IR as Python sees it. eas.ir.IRModule subclasses the IR type here and gives its parts
+ * names. */
 #include "py.h"
 
 #include <string.h>
@@ -44,7 +45,9 @@ static PyObject *ir_parse(PyObject *type, PyObject *text)
     Py_ssize_t n;
     const char *s = PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &n) : NULL;
     if (!s)
-        return PyErr_Occurred() ? NULL : py_fail(PyExc_TypeError, "IR text must be str, got %s", Py_TYPE(text)->tp_name);
+        return PyErr_Occurred()
+                 ? NULL
+                 : py_fail(PyExc_TypeError, "IR text must be str, got %s", Py_TYPE(text)->tp_name);
     eas_ir *ir;
     eas_status st = eas_ir_parse(s, (size_t)n, &ir);
     return st == EAS_OK ? ir_make((PyTypeObject *)type, ir) : py_raise(st);
@@ -85,7 +88,8 @@ static PyObject *ir_simplified(PyObject *o, PyObject *unused)
 /* ---- parts ---- */
 static PyObject *value_name(const eas_ir *ir, eas_value v)
 {
-    return v && (int)v <= eas_ir_param_count(ir) ? PyUnicode_FromString(eas_ir_param(ir, (int)v - 1).name) : PyUnicode_FromFormat("v%u", v);
+    return v && (int)v <= eas_ir_param_count(ir) ? PyUnicode_FromString(eas_ir_param(ir, (int)v - 1).name)
+                                                 : PyUnicode_FromFormat("v%u", v);
 }
 static double half_bits(uint16_t h) /* f16 */ { return PyFloat_Unpack2((char *)&h, PY_LITTLE_ENDIAN); }
 static PyObject *const_value(eas_dtype dt, int64_t bits)
@@ -116,7 +120,8 @@ static PyObject *insn_args(const eas_ir *ir, const eas_insn *in, eas_dtype dt, i
             Py_CLEAR(list);
         Py_XDECREF(n);
     }
-    static const char *const with_imm[] = {"program_id", "num_programs", "arange", "thread_id", "global_id", "local_id", "alloc_tg"};
+    static const char *const with_imm[] = {"program_id", "num_programs", "arange",  "thread_id",
+                                           "global_id",  "local_id",     "alloc_tg"};
     bool imm = false, is_const = !strcmp(op, "const");
     for (size_t i = 0; i < sizeof with_imm / sizeof *with_imm; i++)
         imm |= !strcmp(op, with_imm[i]);
@@ -152,7 +157,8 @@ static PyObject *insn_tuple(const eas_ir *ir, int i)
     bool typed = in.result && eas_ir_value_type(ir, in.result, &dt, &rank, shape) == EAS_OK;
     PyObject *args = insn_args(ir, &in, dt, typed ? rank : 0, shape);
     PyObject *name = in.result ? value_name(ir, in.result) : PyUnicode_FromString("");
-    PyObject *dtype = typed ? py_dtype_object(dt) : Py_NewRef(Py_None), *dims = shape_tuple(typed ? rank : 0, shape);
+    PyObject *dtype = typed ? py_dtype_object(dt) : Py_NewRef(Py_None),
+             *dims = shape_tuple(typed ? rank : 0, shape);
     return Py_BuildValue("(sNNNNzi)", eas_op_name(in.op), args, name, dtype, dims, in.file, in.line);
 }
 static PyObject *ir_insns(PyObject *o, PyObject *unused)
@@ -178,8 +184,9 @@ static PyObject *ir_params(PyObject *o, PyObject *unused)
     PyObject *list = PyList_New(n);
     for (int i = 0; list && i < n; i++) {
         eas_param p = eas_ir_param(ir, i);
-        PyObject *t = Py_BuildValue("(sNsOO)", p.name, py_dtype_object(p.dtype), p.is_buffer ? "buffer" : "scalar", p.is_read ? Py_True : Py_False,
-                                    p.is_written ? Py_True : Py_False);
+        PyObject *t =
+            Py_BuildValue("(sNsOO)", p.name, py_dtype_object(p.dtype), p.is_buffer ? "buffer" : "scalar",
+                          p.is_read ? Py_True : Py_False, p.is_written ? Py_True : Py_False);
         if (!t)
             Py_CLEAR(list);
         else
@@ -191,8 +198,8 @@ static PyObject *ir_info(PyObject *o, PyObject *unused)
 {
     (void)unused;
     eas_ir_info in = eas_ir_analyse(((IR *)o)->ir);
-    return Py_BuildValue("(sLiLO)", in.mode == EAS_MODE_THREAD ? "thread" : "spmd", (long long)in.block, in.naxes, (long long)in.tg_bytes,
-                         in.has_barrier ? Py_True : Py_False);
+    return Py_BuildValue("(sLiLO)", in.mode == EAS_MODE_THREAD ? "thread" : "spmd", (long long)in.block,
+                         in.naxes, (long long)in.tg_bytes, in.has_barrier ? Py_True : Py_False);
 }
 static PyObject *ir_name(PyObject *o, void *c)
 {
@@ -200,11 +207,13 @@ static PyObject *ir_name(PyObject *o, void *c)
     return PyUnicode_FromString(eas_ir_name(((IR *)o)->ir));
 }
 
-static PyGetSetDef ir_getset[] = {{"name", ir_name, NULL, "the kernel's name", NULL}, {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef ir_getset[] = {{"name", ir_name, NULL, "the kernel's name", NULL},
+                                  {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef ir_methods[] = {
     {"parse", ir_parse, METH_O | METH_CLASS,
      "parse(text): the kernel that the text form describes, verified; ValueError with the position if malformed"},
-    {"text", (PyCFunction)(void (*)(void))ir_text, METH_VARARGS | METH_KEYWORDS, "text(lines=False): the text form, with source lines if asked"},
+    {"text", (PyCFunction)(void (*)(void))ir_text, METH_VARARGS | METH_KEYWORDS,
+     "text(lines=False): the text form, with source lines if asked"},
     {"emit", ir_emit, METH_O, "emit(form): \"ir\", \"msl\", \"opencl\", \"plan\", \"llvm\" or \"asm\" text"},
     {"simplify", ir_simplified, METH_NOARGS, "simplify(): the same kernel, simplified"},
     {"_insns", ir_insns, METH_NOARGS, NULL},
@@ -216,4 +225,6 @@ static PyType_Slot ir_slots[] = {
     {Py_tp_doc, "Finished kernel IR."}, {Py_tp_dealloc, ir_dealloc}, {Py_tp_str, ir_str},
     {Py_tp_methods, ir_methods},        {Py_tp_getset, ir_getset},   {0, NULL},
 };
-PyType_Spec IR_spec = {"eas._eas.IR", sizeof(IR), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, ir_slots};
+PyType_Spec IR_spec = {"eas._eas.IR", sizeof(IR), 0,
+                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                       ir_slots};

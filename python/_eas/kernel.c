@@ -1,8 +1,9 @@
 /* kernel.c: Kernel, what @eas.kernel makes of a function: its signature, its specialisations, its call.
  *
- * A cached call allocates nothing and runs no Python: the shape of the call (how many positional arguments, which
- * names) is found by identity, arguments go to eas_arg with a tag each, and tags and meta values equal those of the last
- * specialisation. Shapes are never dropped while the kernel lives, so a call may use one without counting. */
+ * A cached call allocates nothing and runs no Python: the shape of the call (how many positional arguments,
+ * which names) is found by identity, arguments go to eas_arg with a tag each, and tags and meta values equal
+ * those of the last specialisation. Shapes are never dropped while the kernel lives, so a call may use one
+ * without counting. */
 #include "kernel.h"
 
 #include <stdlib.h>
@@ -46,7 +47,9 @@ static int check_name(PyObject *name)
 {
     for (int i = 0; i < NOPTIONS; i++)
         if (!PyUnicode_CompareWithASCIIString(name, kernel_option_names[i]))
-            return py_fail(PyExc_ValueError, "a kernel parameter cannot be called '%U': that is a launch option", name), 0;
+            return py_fail(PyExc_ValueError,
+                           "a kernel parameter cannot be called '%U': that is a launch option", name),
+                   0;
     return 1;
 }
 static bool is_method(const Kernel *k, PyObject *notes)
@@ -54,7 +57,8 @@ static bool is_method(const Kernel *k, PyObject *notes)
     PyObject *first = k->npositional ? PyTuple_GET_ITEM(k->names, 0) : NULL;
     if (!first || (PyDict_Check(notes) && PyDict_GetItemWithError(notes, first)))
         return false;
-    return !PyUnicode_CompareWithASCIIString(first, "self") || !PyUnicode_CompareWithASCIIString(first, "cls");
+    return !PyUnicode_CompareWithASCIIString(first, "self") ||
+           !PyUnicode_CompareWithASCIIString(first, "cls");
 }
 /* The parameters in order, and which are meta: without inspect, whose import costs more than ours. */
 int kernel_read_signature(Kernel *k)
@@ -62,16 +66,23 @@ int kernel_read_signature(Kernel *k)
     PyFunctionObject *f = (PyFunctionObject *)k->fn;
     PyCodeObject *code = (PyCodeObject *)f->func_code;
     if (code->co_flags & (CO_VARARGS | CO_VARKEYWORDS))
-        return py_fail(PyExc_TypeError, "kernel '%U': *args and **kwargs are not possible; name every parameter", k->name), 0;
+        return py_fail(PyExc_TypeError,
+                       "kernel '%U': *args and **kwargs are not possible; name every parameter", k->name),
+               0;
     if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))
-        return py_fail(PyExc_TypeError, "kernel '%U': a kernel cannot be a generator or a coroutine", k->name), 0;
+        return py_fail(PyExc_TypeError, "kernel '%U': a kernel cannot be a generator or a coroutine",
+                       k->name),
+               0;
     const int skip = k->self != NULL;
     k->npositional = code->co_argcount - skip;
     k->nposonly = code->co_posonlyargcount > skip ? code->co_posonlyargcount - skip : 0;
     k->nparams = k->npositional + code->co_kwonlyargcount;
     if (k->nparams > PY_MAX_PARAMS)
-        return py_fail(PyExc_ValueError, "kernel '%U' has %d parameters; at most %d are possible", k->name, k->nparams, PY_MAX_PARAMS), 0;
-    PyObject *all = PyObject_GetAttrString((PyObject *)code, "co_varnames"), *notes = all ? PyObject_GetAttr(k->fn, N.__annotations__) : NULL;
+        return py_fail(PyExc_ValueError, "kernel '%U' has %d parameters; at most %d are possible", k->name,
+                       k->nparams, PY_MAX_PARAMS),
+               0;
+    PyObject *all = PyObject_GetAttrString((PyObject *)code, "co_varnames"),
+             *notes = all ? PyObject_GetAttr(k->fn, N.__annotations__) : NULL;
     k->names = notes ? PyTuple_GetSlice(all, skip, skip + k->nparams) : NULL;
     k->method = k->names && !skip && is_method(k, notes);
     k->defaults = k->names ? read_defaults(k, f) : NULL;
@@ -80,7 +91,8 @@ int kernel_read_signature(Kernel *k)
     int ok = k->order && rt && meta;
     for (int want = 0; ok && want < 2; want++)
         for (int i = 0; ok && i < k->nparams; i++) {
-            PyObject *name = PyTuple_GET_ITEM(k->names, i), *a = PyDict_Check(notes) ? PyDict_GetItemWithError(notes, name) : NULL;
+            PyObject *name = PyTuple_GET_ITEM(k->names, i),
+                     *a = PyDict_Check(notes) ? PyDict_GetItemWithError(notes, name) : NULL;
             ok = !PyErr_Occurred() && check_name(name);
             if ((a && is_constexpr(a)) != want)
                 continue;
@@ -103,7 +115,9 @@ static int bad_keyword(Kernel *k, PyObject *name)
     for (int i = 1; i < NOPTIONS && options; i++)
         Py_SETREF(options, PyUnicode_FromFormat("%U, %s", options, kernel_option_names[i]));
     if (options)
-        py_fail(PyExc_TypeError, "%U() got an unknown argument '%U'; its parameters are %S, the launch options %U", k->name, name, k->names, options);
+        py_fail(PyExc_TypeError,
+                "%U() got an unknown argument '%U'; its parameters are %S, the launch options %U", k->name,
+                name, k->names, options);
     Py_XDECREF(options);
     return 0;
 }
@@ -130,7 +144,9 @@ static int place_all(Kernel *k, Shape *s, Py_ssize_t nargs, PyObject *kwnames)
 {
     int16_t at[PY_MAX_PARAMS];
     if (nargs > k->npositional)
-        return py_fail(PyExc_TypeError, "%U() takes %d positional arguments but %zd were given", k->name, k->npositional, nargs), 0;
+        return py_fail(PyExc_TypeError, "%U() takes %d positional arguments but %zd were given", k->name,
+                       k->npositional, nargs),
+               0;
     for (int i = 0; i < k->nparams; i++)
         at[i] = (int16_t)(i < nargs ? i : -1);
     for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++)
@@ -139,7 +155,9 @@ static int place_all(Kernel *k, Shape *s, Py_ssize_t nargs, PyObject *kwnames)
     for (int i = 0; i < k->nparams; i++) {
         s->src[i] = at[k->order[i]];
         if (s->src[i] < 0 && !kernel_default_of(k, i))
-            return py_fail(PyExc_TypeError, "%U() is missing its argument '%U'", k->name, PyTuple_GET_ITEM(k->names, k->order[i])), 0;
+            return py_fail(PyExc_TypeError, "%U() is missing its argument '%U'", k->name,
+                           PyTuple_GET_ITEM(k->names, k->order[i])),
+                   0;
     }
     return 1;
 }
@@ -200,8 +218,8 @@ static PyObject *tuple_key(PyObject *v)
     }
     return t;
 }
-/* Something hashable that is equal exactly when the kernel would be traced alike: 1, 1.0 and True differ, so do 0.0 and -0.0.
- * NULL without an exception: not a meta value. */
+/* Something hashable that is equal exactly when the kernel would be traced alike: 1, 1.0 and True differ, so
+ * do 0.0 and -0.0. NULL without an exception: not a meta value. */
 static PyObject *meta_key(PyObject *v)
 {
     if (PyTuple_CheckExact(v))
@@ -210,7 +228,8 @@ static PyObject *meta_key(PyObject *v)
         double d = PyFloat_AS_DOUBLE(v);
         return PyBytes_FromStringAndSize((char *)&d, sizeof d);
     }
-    if (PyLong_Check(v) || PyUnicode_Check(v) || Py_IS_TYPE(v, G.dtype) || v == Py_None || PyArray_DescrCheck(v))
+    if (PyLong_Check(v) || PyUnicode_Check(v) || Py_IS_TYPE(v, G.dtype) || v == Py_None ||
+        PyArray_DescrCheck(v))
         return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
     if (PyType_Check(v) && PyType_IsSubtype((PyTypeObject *)v, &PyGenericArrType_Type))
         return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
@@ -221,7 +240,10 @@ static PyObject *meta_key(PyObject *v)
     return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
 }
 /* NumPy numbers become Python's: a meta value is a plain number. New reference. */
-PyObject *kernel_meta_plain(PyObject *v) { return PyArray_IsScalar(v, Generic) ? PyObject_CallMethod(v, "item", NULL) : Py_NewRef(v); }
+PyObject *kernel_meta_plain(PyObject *v)
+{
+    return PyArray_IsScalar(v, Generic) ? PyObject_CallMethod(v, "item", NULL) : Py_NewRef(v);
+}
 static bool same_meta(PyObject *a, PyObject *b)
 {
     if (a == b)
@@ -242,9 +264,10 @@ static PyObject *make_key(Kernel *k, PyObject *const *metas, const uint8_t *tags
         PyObject *e = meta_key(metas[i]);
         if (!e) {
             if (!PyErr_Occurred())
-                py_fail(PyExc_TypeError,
-                        "%U: meta argument '%U' must be hashable (a number, str, dtype, function, tuple, frozen dataclass, ...); got %s", k->name,
-                        PyTuple_GET_ITEM(k->meta_names, i), Py_TYPE(metas[i])->tp_name);
+                py_fail(
+                    PyExc_TypeError,
+                    "%U: meta argument '%U' must be hashable (a number, str, dtype, function, tuple, frozen dataclass, ...); got %s",
+                    k->name, PyTuple_GET_ITEM(k->meta_names, i), Py_TYPE(metas[i])->tp_name);
             return Py_DECREF(key), NULL;
         }
         PyTuple_SET_ITEM(key, 1 + i, e);
@@ -265,14 +288,18 @@ static bool logs(void)
 /* What is written for people fails nothing. */
 static void log_traced(Kernel *k, PyObject *c, bool again)
 {
-    PyObject *why = again && k->retraced && PyList_GET_SIZE(k->retraced) ? PyList_GET_ITEM(k->retraced, PyList_GET_SIZE(k->retraced) - 1) : Py_None;
-    PyObject *m = PyImport_ImportModule("eas._profile"), *r = m ? PyObject_CallMethod(m, "log_traced", "OOO", (PyObject *)k, c, why) : NULL;
+    PyObject *why = again && k->retraced && PyList_GET_SIZE(k->retraced)
+                      ? PyList_GET_ITEM(k->retraced, PyList_GET_SIZE(k->retraced) - 1)
+                      : Py_None;
+    PyObject *m = PyImport_ImportModule("eas._profile"),
+             *r = m ? PyObject_CallMethod(m, "log_traced", "OOO", (PyObject *)k, c, why) : NULL;
     if (!r)
         PyErr_WriteUnraisable((PyObject *)k);
     Py_XDECREF(r);
     Py_XDECREF(m);
 }
-/* A dict keeps the order of insertion: what is used goes to its end, and what is at its front goes when there are too many. A trace is some 16 KB. */
+/* A dict keeps the order of insertion: what is used goes to its end, and what is at its front goes when there
+ * are too many. A trace is some 16 KB. */
 enum { MAX_TRACES = 1024 };
 static void keep_recent(Kernel *k, PyObject *key, PyObject *c)
 {
@@ -369,10 +396,11 @@ void kernel_call_done(Call *c)
 }
 static PyObject *nested(Kernel *k)
 {
-    return py_fail_at(PyExc_RuntimeError,
-                      "kernel '%U' is called while kernel '%U' is traced: kernels do not call kernels (or themselves). Put the shared code into a "
-                      "plain function and call that from both",
-                      k->name, trace_current()->name);
+    return py_fail_at(
+        PyExc_RuntimeError,
+        "kernel '%U' is called while kernel '%U' is traced: kernels do not call kernels (or themselves). Put the shared code into a "
+        "plain function and call that from both",
+        k->name, trace_current()->name);
 }
 static void pick_options(Call *c, PyObject *const *args)
 {
@@ -403,7 +431,8 @@ int kernel_bind_call(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObjec
     if (trace_active && trace_current())
         return nested(k), 0;
     if (k->method) {
-        py_fail(PyExc_TypeError, "%U is a method: take it from an object, as in obj.%U.compile(...)", k->name, k->name);
+        py_fail(PyExc_TypeError, "%U is a method: take it from an object, as in obj.%U.compile(...)", k->name,
+                k->name);
         return 0;
     }
     if (!s || s->nargs != nargs || s->kwnames != kwnames)
@@ -413,7 +442,8 @@ int kernel_bind_call(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObjec
     for (int i = 0; i < k->nparams; i++)
         c->objs[i] = s->src[i] >= 0 ? args[s->src[i]] : kernel_default_of(k, i);
     for (int i = 0; i < k->nrt; i++)
-        if (!(c->tags[i] = (uint8_t)bind_arg(&c->bd, c->objs[i], i, PyTuple_GET_ITEM(k->rt_names, i), &c->args[i]))) {
+        if (!(c->tags[i] =
+                  (uint8_t)bind_arg(&c->bd, c->objs[i], i, PyTuple_GET_ITEM(k->rt_names, i), &c->args[i]))) {
             c->failed = i;
             return 0;
         }
@@ -424,7 +454,8 @@ int kernel_bind_call(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObjec
 /* Finds the specialisation; 0 with an exception. */
 static inline int specialise_call(Kernel *k, Call *c)
 {
-    c->ck = is_last(k, c->objs + k->nrt, c->tags) ? (Compiled *)Py_NewRef(k->last) : kernel_specialise(k, c->objs + k->nrt, c->tags);
+    c->ck = is_last(k, c->objs + k->nrt, c->tags) ? (Compiled *)Py_NewRef(k->last)
+                                                  : kernel_specialise(k, c->objs + k->nrt, c->tags);
     return c->ck != NULL;
 }
 int kernel_resolve(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, Call *c)
@@ -436,9 +467,11 @@ static int one_device(Kernel *k, Call *c)
 {
     for (int i = 0; i < k->nrt; i++)
         if (tensor_check(c->objs[i]) && ((Tensor *)c->objs[i])->device != c->bd.device) {
-            py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s' but argument '%U' on '%s': move them to one device with .to()", k->name,
-                    PyTuple_GET_ITEM(k->rt_names, i), eas_device_name(((Tensor *)c->objs[i])->device),
-                    PyTuple_GET_ITEM(k->rt_names, c->bd.device_arg), eas_device_name(c->bd.device));
+            py_fail(
+                PyExc_ValueError,
+                "%U: argument '%U' is on device '%s' but argument '%U' on '%s': move them to one device with .to()",
+                k->name, PyTuple_GET_ITEM(k->rt_names, i), eas_device_name(((Tensor *)c->objs[i])->device),
+                PyTuple_GET_ITEM(k->rt_names, c->bd.device_arg), eas_device_name(c->bd.device));
             return 0;
         }
     return 1;
@@ -456,23 +489,29 @@ int kernel_call_options(Kernel *k, Call *c, PyObject *meta, eas_launch *l)
 static PyObject *grid_object(Call *c, const eas_launch *l)
 {
     (void)c;
-    return l->has_grid ? Py_BuildValue("(LLL)", (long long)l->grid[0], (long long)l->grid[1], (long long)l->grid[2]) : Py_NewRef(Py_None);
+    return l->has_grid
+             ? Py_BuildValue("(LLL)", (long long)l->grid[0], (long long)l->grid[1], (long long)l->grid[2])
+             : Py_NewRef(Py_None);
 }
 static PyObject *or_none(PyObject *o) { return o ? o : Py_None; }
 static PyObject *call_runtime(Kernel *k, Call *c, PyObject *get, const eas_launch *l)
 {
     PyObject *rt = runtime_args(k->rt_names, c->objs, k->nrt), *meta = PyDict_Copy(c->ck->meta),
              *runtime = rt && meta ? PyObject_CallNoArgs(get) : NULL;
-    PyObject *f = runtime ? PyObject_GetAttr(runtime, N.run) : NULL, *grid = f ? grid_object(c, l) : NULL, *r = NULL;
+    PyObject *f = runtime ? PyObject_GetAttr(runtime, N.run) : NULL, *grid = f ? grid_object(c, l) : NULL,
+             *r = NULL;
     bool opts = c->shape->has_options;
     if (l->stream && grid) {
-        py_fail(PyExc_ValueError, "%U: _stream is of the runtime that eas.kernel.get_runtime was replaced for: leave it out", k->name);
+        py_fail(PyExc_ValueError,
+                "%U: _stream is of the runtime that eas.kernel.get_runtime was replaced for: leave it out",
+                k->name);
         Py_CLEAR(grid);
     }
-    PyObject *kw =
-        grid ? Py_BuildValue("{OOOOOOOOOO}", N.sync, opts && c->o.sync ? c->o.sync : Py_True, N.nthreads, opts ? or_none(c->o.nthreads) : Py_None,
-                             N.grid, grid, N.tptg, opts ? or_none(c->o.tptg) : Py_None, N.shape, opts ? or_none(c->o.shape) : Py_None)
-             : NULL;
+    PyObject *kw = grid ? Py_BuildValue("{OOOOOOOOOO}", N.sync, opts && c->o.sync ? c->o.sync : Py_True,
+                                        N.nthreads, opts ? or_none(c->o.nthreads) : Py_None, N.grid, grid,
+                                        N.tptg, opts ? or_none(c->o.tptg) : Py_None, N.shape,
+                                        opts ? or_none(c->o.shape) : Py_None)
+                        : NULL;
     PyObject *pos = kw ? PyTuple_Pack(3, (PyObject *)c->ck, rt, meta) : NULL;
     if (pos)
         r = PyObject_Call(f, pos, kw);
@@ -490,17 +529,20 @@ static PyObject *call_runtime(Kernel *k, Call *c, PyObject *get, const eas_launc
 }
 
 /* ---- methods ---- */
-/* The kernel as a method of o. It is kept in o's own dict, under its name, so it is found there from then on and lives as long as o does. */
+/* The kernel as a method of o. It is kept in o's own dict, under its name, so it is found there from then on
+ * and lives as long as o does. */
 static PyObject *bind_to(Kernel *k, PyObject *o)
 {
     bool is_class = PyType_Check(o);
-    PyObject *name = ((PyFunctionObject *)k->fn)->func_name, *kept = is_class && k->bound ? PyDict_GetItemWithError(k->bound, o) : NULL;
+    PyObject *name = ((PyFunctionObject *)k->fn)->func_name,
+             *kept = is_class && k->bound ? PyDict_GetItemWithError(k->bound, o) : NULL;
     if (kept || PyErr_Occurred())
         return Py_XNewRef(kept);
     PyObject *b = kernel_make(Py_TYPE(k), k->fn, k->flags, k->rewrite, o), *d = NULL;
     if (b && is_class && (k->bound || (k->bound = PyDict_New())))
         d = Py_NewRef(k->bound), name = o;
-    else if (b && !is_class && _PyType_Lookup(Py_TYPE(o), name) == (PyObject *)k && !(d = PyObject_GenericGetDict(o, NULL)))
+    else if (b && !is_class && _PyType_Lookup(Py_TYPE(o), name) == (PyObject *)k &&
+             !(d = PyObject_GenericGetDict(o, NULL)))
         PyErr_Clear(); /* it has none: bound anew each time */
     if (d && PyDict_SetItem(d, name, b) < 0)
         Py_CLEAR(b);
@@ -515,9 +557,11 @@ PyObject *kernel_get(PyObject *self, PyObject *o, PyObject *type)
 static PyObject *call_unbound(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     if (!nargs)
-        return py_fail(PyExc_TypeError, "%U() is missing its argument '%U': it is a method; call it on an object", k->name,
+        return py_fail(PyExc_TypeError,
+                       "%U() is missing its argument '%U': it is a method; call it on an object", k->name,
                        PyTuple_GET_ITEM(k->names, 0));
-    PyObject *b = bind_to(k, args[0]), *r = b ? PyObject_Vectorcall(b, args + 1, (size_t)nargs - 1, kwnames) : NULL;
+    PyObject *b = bind_to(k, args[0]),
+             *r = b ? PyObject_Vectorcall(b, args + 1, (size_t)nargs - 1, kwnames) : NULL;
     Py_XDECREF(b);
     return r;
 }
@@ -534,7 +578,9 @@ static bool call_interprets(Kernel *k, PyObject *const *args, size_t nargsf, PyO
         return o != Py_None ? o != Py_False : launch_interprets();
     }
     for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++)
-        if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), kernel_option_names[OPTION_interpret]) && args[n + i] != Py_None)
+        if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i),
+                                              kernel_option_names[OPTION_interpret]) &&
+            args[n + i] != Py_None)
             return args[n + i] != Py_False;
     return launch_interprets();
 }
@@ -551,19 +597,22 @@ static PyObject *launch_call(Kernel *k, Call *c, eas_launch *l)
         return launch_with(c->ck, d, c->args, c->objs, k->nrt, &c->bd, l);
     return NULL;
 }
-/* Binds what is in c->objs, with the options of the call that it is the parts of; 0 with an exception. kernel_call_done is due in either case. */
+/* Binds what is in c->objs, with the options of the call that it is the parts of; 0 with an exception.
+ * kernel_call_done is due in either case. */
 static int bind_parts(Kernel *inner, Shape *s, PyObject *const *args, Call *c)
 {
     call_begin(inner, c);
     c->shape = s;
     for (int i = 0; i < inner->nrt; i++)
-        if (!(c->tags[i] = (uint8_t)bind_arg(&c->bd, c->objs[i], i, PyTuple_GET_ITEM(inner->rt_names, i), &c->args[i])))
+        if (!(c->tags[i] = (uint8_t)bind_arg(&c->bd, c->objs[i], i, PyTuple_GET_ITEM(inner->rt_names, i),
+                                             &c->args[i])))
             return 0;
     if (s->has_options)
         pick_options(c, args);
     return 1;
 }
-/* A launch whose arguments come apart as those of the last did, with no call of the inner kernel: 1 and *r; 0 without an exception: it is not certainly one. */
+/* A launch whose arguments come apart as those of the last did, with no call of the inner kernel: 1 and *r; 0
+ * without an exception: it is not certainly one. */
 static int launch_parts(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **r)
 {
     static const uint8_t none[PY_MAX_PARAMS];
@@ -572,8 +621,9 @@ static int launch_parts(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyOb
     PyObject *objs[PY_MAX_PARAMS];
     Call c;
     eas_launch l;
-    if (!inner || inner->expands || !inner->parts || k->why || !s || s->nargs != nargs || s->kwnames != kwnames ||
-        memcmp(k->asked, k->arrays ? k->arrays : none, (size_t)k->nrt) || (trace_active && trace_current()))
+    if (!inner || inner->expands || !inner->parts || k->why || !s || s->nargs != nargs ||
+        s->kwnames != kwnames || memcmp(k->asked, k->arrays ? k->arrays : none, (size_t)k->nrt) ||
+        (trace_active && trace_current()))
         return 0;
     for (int i = 0; i < k->nrt; i++)
         objs[i] = s->src[i] >= 0 ? args[s->src[i]] : kernel_default_of(k, i);
@@ -582,7 +632,8 @@ static int launch_parts(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyOb
     *r = NULL;
     if (n == inner->nrt) {
         for (int i = 0; i < k->nmeta; i++)
-            c.objs[n + i] = s->src[k->nrt + i] >= 0 ? args[s->src[k->nrt + i]] : kernel_default_of(k, k->nrt + i);
+            c.objs[n + i] =
+                s->src[k->nrt + i] >= 0 ? args[s->src[k->nrt + i]] : kernel_default_of(k, k->nrt + i);
         if (!bind_parts(inner, s, args, &c)) {
             PyErr_Clear(); /* said again, where it can be mended */
         } else if (!kernel_wants_interpret(&c)) {
@@ -610,7 +661,8 @@ PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargsf, PyOb
     if (k->expands && launch_parts(k, args, PyVectorcall_NARGS(nargsf), kwnames, &r))
         return r;
     if (k->expands)
-        return kernel_forward(k, args, PyVectorcall_NARGS(nargsf), kwnames, !k->of && call_interprets(k, args, nargsf, kwnames), call_plain);
+        return kernel_forward(k, args, PyVectorcall_NARGS(nargsf), kwnames,
+                              !k->of && call_interprets(k, args, nargsf, kwnames), call_plain);
     if (!kernel_bind_call(k, args, PyVectorcall_NARGS(nargsf), kwnames, &c)) {
         kernel_call_done(&c);
         return kernel_comes_apart(k, &c) ? kernel_call(self, args, nargsf, kwnames) : NULL;
@@ -621,7 +673,8 @@ PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargsf, PyOb
             return kernel_forward(k, args, PyVectorcall_NARGS(nargsf), kwnames, true, call_plain);
         }
         r = kernel_interpret(k, &c);
-    } else if (specialise_call(k, &c) && (!c.shape->has_options || kernel_call_options(k, &c, c.ck->meta, &l))) {
+    } else if (specialise_call(k, &c) &&
+               (!c.shape->has_options || kernel_call_options(k, &c, c.ck->meta, &l))) {
         r = launch_call(k, &c, &l);
     }
     kernel_call_done(&c);

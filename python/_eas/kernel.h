@@ -24,13 +24,15 @@ typedef struct Shape {
     PyObject *options;          /* names of the options that are given, for an inner kernel; or NULL */
     int16_t option[NOPTIONS];   /* index of the argument, or -1 */
     bool has_options;
-    int16_t src[];              /* per run-time parameter, then per meta parameter: index of the argument, -1: its default */
+    /* per run-time parameter, then per meta parameter: index of the argument, -1: its default */
+    int16_t src[];
 } Shape;
 
 typedef struct Kernel {
     PyObject_HEAD vectorcallfunc call;
     PyObject *fn, *name, *dict, *weakrefs;
-    PyObject *self;             /* of a bound method: its first parameter, which is no argument of a call; else NULL */
+    /* of a bound method: its first parameter, which is no argument of a call; else NULL */
+    PyObject *self;
     PyObject *bound;            /* of a method: {class: what classmethod bound}; or NULL */
     bool rewrite;               /* Python's own branches and loops are the kernel's (eas._rewrite) */
     bool method;                /* its first parameter is self or cls, and not bound */
@@ -41,20 +43,25 @@ typedef struct Kernel {
     int nparams, npositional, nposonly, nrt, nmeta;
     unsigned flags;
     PyObject *cache;            /* key -> Compiled */
-    PyObject *retraced;         /* list of str: why it was traced again because of what it captured, the latest few; or NULL */
+    /* list of str: why it was traced again because of what it captured, the latest few; or NULL */
+    PyObject *retraced;
     Compiled *last;
     Shape *shapes, *last_shape;
     int nshapes;
     /* Arguments that come apart (eas._struct) */
-    uint8_t *arrays;            /* per run-time parameter: what is asked of it as an array, eas._struct.SHAPE | INDEX; NULL: nothing of any */
-    bool expands;               /* calls go to an inner kernel */
-    PyObject *why;              /* str: what binding said of an array with strides that the kernel may or may not use by indices; or NULL */
-    PyObject *inners;           /* spec -> inner kernel; or NULL */
-    struct Kernel *recent;      /* the inner kernel of the last call; or NULL */
-    uint8_t *asked;             /* and what was asked of its arguments as arrays */
-    struct Kernel *of;          /* of an inner kernel: whose it is */
-    PyObject *spec;             /* and how that one's arguments come apart */
-    parts_spec *parts;          /* the same, for launches; or NULL */
+    /* per run-time parameter: what is asked of it as an array, eas._struct.SHAPE | INDEX; NULL: nothing of
+     * any */
+    uint8_t *arrays;
+    bool expands; /* calls go to an inner kernel */
+    /* str: what binding said of an array with strides that the kernel may or may not use by indices; or NULL
+     */
+    PyObject *why;
+    PyObject *inners; /* spec -> inner kernel; or NULL */
+    struct Kernel *recent; /* the inner kernel of the last call; or NULL */
+    uint8_t *asked; /* and what was asked of its arguments as arrays */
+    struct Kernel *of; /* of an inner kernel: whose it is */
+    PyObject *spec; /* and how that one's arguments come apart */
+    parts_spec *parts; /* the same, for launches; or NULL */
 } Kernel;
 
 typedef struct Call {
@@ -98,7 +105,8 @@ Compiled *kernel_trace(Kernel *k, PyObject *const *metas, const uint8_t *tags, u
 
 /* ---- kernel_apart.c ---- */
 typedef PyObject *method(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-PyObject *kernel_forward(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, bool all_arrays, method *f);
+PyObject *kernel_forward(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                         bool all_arrays, method *f);
 bool kernel_comes_apart(Kernel *k, const Call *c);
 
 /* ---- kernel_look.c ---- */

@@ -1,4 +1,5 @@
-/* kernel_apart.c: arguments that come apart (eas._struct): dataclasses, tuples and arrays with strides become arguments of an inner kernel. */
+/* kernel_apart.c: arguments that come apart (eas._struct): dataclasses, tuples and arrays with strides become
+ * arguments of an inner kernel. */
 #include "kernel.h"
 
 #include <stdlib.h>
@@ -54,7 +55,8 @@ static PyObject *option_tuple(Shape *s)
     return s->options;
 }
 /* Calls the inner kernel with n parts, then the meta values, then the options; argv has room for all. */
-static PyObject *call_inner(Kernel *k, Kernel *inner, Shape *s, PyObject *const *args, PyObject *const *objs, PyObject **argv, int n, method *f)
+static PyObject *call_inner(Kernel *k, Kernel *inner, Shape *s, PyObject *const *args, PyObject *const *objs,
+                            PyObject **argv, int n, method *f)
 {
     PyObject *kw = s->has_options ? option_tuple(s) : NULL;
     if (s->has_options && !kw)
@@ -68,7 +70,8 @@ static PyObject *call_inner(Kernel *k, Kernel *inner, Shape *s, PyObject *const 
     return f((PyObject *)inner, argv, npos, kw);
 }
 /* The same call of the inner kernel. */
-static PyObject *forward_once(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, bool all_arrays, method *f)
+static PyObject *forward_once(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                              bool all_arrays, method *f)
 {
     bool owned;
     PyObject *objs[PY_MAX_PARAMS], *argv[PY_MAX_PARAMS + NOPTIONS], *parts = NULL, *r = NULL;
@@ -93,7 +96,8 @@ static PyObject *forward_once(Kernel *k, PyObject *const *args, Py_ssize_t nargs
         kernel_shape_free(s);
     return r;
 }
-/* A launch that failed leaves the kernel as it was. If it does not index the array, what binding had to say holds. */
+/* A launch that failed leaves the kernel as it was. If it does not index the array, what binding had to say
+ * holds. */
 static void not_by_indices(Kernel *k)
 {
     PyObject *type, *value, *tb, *why = k->why, *text = NULL;
@@ -116,7 +120,8 @@ static void not_by_indices(Kernel *k)
     Py_XDECREF(text);
     Py_DECREF(why);
 }
-PyObject *kernel_forward(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, bool all_arrays, method *f)
+PyObject *kernel_forward(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                         bool all_arrays, method *f)
 {
     enum { TRIES = 2 * PY_MAX_PARAMS };
     for (int i = 0; i < TRIES; i++) { /* again while tracing asks for more of the arrays */
@@ -135,13 +140,15 @@ static bool has_strides(const Call *c)
 {
     PyObject *o = c->objs[c->failed];
     if (PyArray_Check(o))
-        return !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)o) && PyArray_ISALIGNED((PyArrayObject *)o) && PyArray_ISNOTSWAPPED((PyArrayObject *)o);
+        return !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)o) && PyArray_ISALIGNED((PyArrayObject *)o) &&
+               PyArray_ISNOTSWAPPED((PyArrayObject *)o);
     return tensor_check(o) ? !tensor_in_c_order((Tensor *)o) : c->bd.strided;
 }
 /* Of an inner kernel: was its argument asked for by its indices already, and could not be taken apart? */
 static bool was_asked(Kernel *k, int failed)
 {
-    int i = k->of && k->of->arrays ? kernel_index_of(k->of->rt_names, PyTuple_GET_ITEM(k->rt_names, failed)) : -1;
+    int i =
+        k->of && k->of->arrays ? kernel_index_of(k->of->rt_names, PyTuple_GET_ITEM(k->rt_names, failed)) : -1;
     return i >= 0 && k->of->arrays[i];
 }
 /* Arguments that failed to bind: can they be taken apart? The exception is cleared then. */
@@ -151,9 +158,11 @@ bool kernel_comes_apart(Kernel *k, const Call *c)
         return false;
     PyObject *type, *value, *tb;
     PyErr_Fetch(&type, &value, &tb);
-    PyObject *o = c->objs[c->failed], *m = PyImport_ImportModule("eas._struct"), *r = m ? PyObject_CallMethod(m, "is_struct", "(O)", o) : NULL;
+    PyObject *o = c->objs[c->failed], *m = PyImport_ImportModule("eas._struct"),
+             *r = m ? PyObject_CallMethod(m, "is_struct", "(O)", o) : NULL;
     bool yes = r == Py_True;
-    if (!yes && PyErr_GivenExceptionMatches(type, PyExc_ValueError) && has_strides(c) && !was_asked(k, c->failed)) {
+    if (!yes && PyErr_GivenExceptionMatches(type, PyExc_ValueError) && has_strides(c) &&
+        !was_asked(k, c->failed)) {
         if (!k->arrays)
             k->arrays = PyMem_Calloc((size_t)k->nrt + 1, 1);
         if (k->arrays && !k->arrays[c->failed]) {

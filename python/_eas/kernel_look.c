@@ -33,19 +33,26 @@ static int run_live(void *ctx, Trace *t)
 static int on_host(Kernel *k, Call *c)
 {
     if (c->bd.has_mps)
-        return py_fail(PyExc_ValueError, "%U: an argument is a torch tensor on mps, and this works in the host's memory: pass x.cpu()", k->name), 0;
+        return py_fail(
+                   PyExc_ValueError,
+                   "%U: an argument is a torch tensor on mps, and this works in the host's memory: pass x.cpu()",
+                   k->name),
+               0;
     for (int i = 0; i < k->nrt; i++) {
         Tensor *t = (Tensor *)c->objs[i];
         if (tensor_check(c->objs[i]) && !eas_device_has_host_memory(t->device)) {
-            py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s', and this works in the host's memory: move it with .to('cpu')", k->name,
-                    PyTuple_GET_ITEM(k->rt_names, i), eas_device_name(t->device));
+            py_fail(
+                PyExc_ValueError,
+                "%U: argument '%U' is on device '%s', and this works in the host's memory: move it with .to('cpu')",
+                k->name, PyTuple_GET_ITEM(k->rt_names, i), eas_device_name(t->device));
             return 0;
         }
     }
     return 1;
 }
-/* Would the launch be refused because the programs that N gives do not cover what the kernel writes? That is known of its traced form, which is made without
- * a word, unless the body keeps things: those would be the trace's. What cannot be traced is not asked. 0 with an exception. */
+/* Would the launch be refused because the programs that N gives do not cover what the kernel writes? That is
+ * known of its traced form, which is made without a word, unless the body keeps things: those would be the
+ * trace's. What cannot be traced is not asked. 0 with an exception. */
 static int covers(Kernel *k, Call *c, const eas_launch *l)
 {
     bool sized = false; /* programs may follow from a parameter called N */
@@ -53,7 +60,8 @@ static int covers(Kernel *k, Call *c, const eas_launch *l)
         sized |= !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(k->rt_names, i), "N");
     if (!sized || l->has_grid || l->has_nthreads || l->has_shape)
         return 1;
-    PyObject *m = PyImport_ImportModule("eas._interpret"), *quiet = m ? PyObject_CallMethod(m, "quietly", "O", k->fn) : NULL;
+    PyObject *m = PyImport_ImportModule("eas._interpret"),
+             *quiet = m ? PyObject_CallMethod(m, "quietly", "O", k->fn) : NULL;
     Compiled *ck = quiet && quiet != Py_None ? kernel_specialise(k, c->objs + k->nrt, c->tags) : NULL;
     PyErr_Clear();
     if (quiet && quiet != Py_None)
@@ -75,8 +83,8 @@ PyObject *kernel_interpret(Kernel *k, Call *c)
     l.print = hooks_print;
     while (n < k->nmeta && (metas[n] = kernel_meta_plain(c->objs[k->nrt + n])))
         n++;
-    if (n == k->nmeta && (dict = kernel_meta_dict(k, metas)) && on_host(k, c) && (!c->shape->has_options || kernel_call_options(k, c, dict, &l)) &&
-        covers(k, c, &l))
+    if (n == k->nmeta && (dict = kernel_meta_dict(k, metas)) && on_host(k, c) &&
+        (!c->shape->has_options || kernel_call_options(k, c, dict, &l)) && covers(k, c, &l))
         fn = kernel_function_of(k, metas, true);
     if (fn) {
         Interpreted in = {k, fn, metas};
@@ -109,14 +117,14 @@ static int check_signals(void *ctx)
 }
 static PyObject *place_tuple(const eas_place *p)
 {
-    return Py_BuildValue("(zi(LLL)L)", p->file, p->line, (long long)p->program[0], (long long)p->program[1], (long long)p->program[2],
-                         (long long)p->thread);
+    return Py_BuildValue("(zi(LLL)L)", p->file, p->line, (long long)p->program[0], (long long)p->program[1],
+                         (long long)p->program[2], (long long)p->thread);
 }
 static PyObject *finding_tuple(const eas_report *r, int i)
 {
     eas_finding f = eas_report_at(r, i);
-    return Py_BuildValue("(szLLNN)", eas_finding_name(f.kind), f.arg, (long long)f.index, (long long)f.count, place_tuple(&f.at[0]),
-                         place_tuple(&f.at[1]));
+    return Py_BuildValue("(szLLNN)", eas_finding_name(f.kind), f.arg, (long long)f.index, (long long)f.count,
+                         place_tuple(&f.at[0]), place_tuple(&f.at[1]));
 }
 /* (text, [finding, ...]) */
 static PyObject *report_tuple(const eas_report *r)

@@ -1,4 +1,5 @@
-/* kernel_trace.c: a kernel's function, run once on traced values: what it closes over, its meta values, and the IR that comes of it. */
+/* kernel_trace.c: a kernel's function, run once on traced values: what it closes over, its meta values, and
+ * the IR that comes of it. */
 #include "kernel.h"
 
 #include <stdlib.h>
@@ -15,10 +16,12 @@ static PyObject *symbol(Trace *t, PyObject *name, int tag)
         return buffer_new(t, eas_builder_param_buffer(t->b, text, dt), name);
     return value_named(t, eas_builder_param_scalar(t->b, text, dt, (tag & TAG_WEAK) != 0), name);
 }
-/* fn, the kernel's, called on argv (taken) in the context of the trace. 1 if it came through and returned nothing. */
+/* fn, the kernel's, called on argv (taken) in the context of the trace. 1 if it came through and returned
+ * nothing. */
 static int call_body(Kernel *k, PyObject *fn, Trace *t, PyObject **argv)
 {
-    PyObject *kwnames = k->nparams > k->npositional ? PyTuple_GetSlice(k->names, k->npositional, k->nparams) : NULL;
+    PyObject *kwnames =
+        k->nparams > k->npositional ? PyTuple_GetSlice(k->names, k->npositional, k->nparams) : NULL;
     PyObject *full[PY_MAX_PARAMS + 1] = {k->self};
     const int skip = k->self != NULL;
     memcpy(full + skip, argv, (size_t)k->nparams * sizeof *argv);
@@ -29,7 +32,9 @@ static int call_body(Kernel *k, PyObject *fn, Trace *t, PyObject **argv)
     for (int i = 0; i < k->nparams; i++)
         Py_XDECREF(argv[i]);
     if (r && r != Py_None) {
-        py_fail(PyExc_TypeError, "kernel '%U' returned a %s: a kernel returns nothing; write results with mk.store", k->name, Py_TYPE(r)->tp_name);
+        py_fail(PyExc_TypeError,
+                "kernel '%U' returned a %s: a kernel returns nothing; write results with mk.store", k->name,
+                Py_TYPE(r)->tp_name);
         Py_CLEAR(r);
     }
     Py_XDECREF(r);
@@ -63,16 +68,19 @@ PyObject *kernel_function_of(Kernel *k, PyObject *const *metas, bool live)
     if (t)
         Py_SETREF(t, deciding(k, t));
     if (t)
-        fn = PyObject_CallMethod(m, "kernel", "OOOOO", k->fn, t, k->self ? k->self : Py_None, live ? Py_True : Py_False, k->meta_names);
+        fn = PyObject_CallMethod(m, "kernel", "OOOOO", k->fn, t, k->self ? k->self : Py_None,
+                                 live ? Py_True : Py_False, k->meta_names);
     Py_XDECREF(t);
     Py_XDECREF(m);
     return fn;
 }
-/* What the body gets for the run-time parameters, of symbols for the inner kernel's: a new tuple. Steals symbols. */
+/* What the body gets for the run-time parameters, of symbols for the inner kernel's: a new tuple. Steals
+ * symbols. */
 static PyObject *together(Kernel *k, PyObject *symbols)
 {
     while (symbols && k->of) {
-        PyObject *m = PyImport_ImportModule("eas._struct"), *next = m ? PyObject_CallMethod(m, "rebuild", "OO", k->spec, symbols) : NULL;
+        PyObject *m = PyImport_ImportModule("eas._struct"),
+                 *next = m ? PyObject_CallMethod(m, "rebuild", "OO", k->spec, symbols) : NULL;
         Py_XDECREF(m);
         Py_SETREF(symbols, next);
         k = k->of;
@@ -85,7 +93,8 @@ static Kernel *outermost(Kernel *k)
         k = k->of;
     return k;
 }
-/* fn called on symbols (stolen) for run-time parameters and the values themselves for meta ones. 1 if it came through. */
+/* fn called on symbols (stolen) for run-time parameters and the values themselves for meta ones. 1 if it came
+ * through. */
 int kernel_call_with(Kernel *k, PyObject *fn, Trace *t, PyObject *symbols, PyObject *const *metas)
 {
     Kernel *o = outermost(k);
@@ -205,7 +214,8 @@ static bool spec_is(Kernel *k, int i, const char *kind)
 static int struct_of(Kernel *k, PyObject *part)
 {
     for (int i = 0; i < k->of->nrt; i++) {
-        PyObject *head = spec_is(k, i, "t") ? PyUnicode_FromFormat("%U_", PyTuple_GET_ITEM(k->of->rt_names, i)) : NULL;
+        PyObject *head =
+            spec_is(k, i, "t") ? PyUnicode_FromFormat("%U_", PyTuple_GET_ITEM(k->of->rt_names, i)) : NULL;
         bool is = head && PyUnicode_Tailmatch(part, head, 0, PY_SSIZE_T_MAX, -1) == 1;
         Py_XDECREF(head);
         if (is)
@@ -246,7 +256,8 @@ static PyObject *deciding(Kernel *k, PyObject *metas)
 {
     PyObject *all = Py_NewRef(metas);
     for (; all && k->of; k = k->of) {
-        PyObject *m = PyImport_ImportModule("eas._struct"), *more = m ? PyObject_CallMethod(m, "constants", "(O)", k->spec) : NULL;
+        PyObject *m = PyImport_ImportModule("eas._struct"),
+                 *more = m ? PyObject_CallMethod(m, "constants", "(O)", k->spec) : NULL;
         PyObject *sum = more ? PySequence_Concat(all, more) : NULL;
         Py_XDECREF(m);
         Py_XDECREF(more);

@@ -20,14 +20,19 @@ static PyObject *kernel_compile(PyObject *self, PyObject *const *args, Py_ssize_
         return r;
     return kernel_compile(self, args, nargs, kwnames);
 }
-static PyObject *text(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, const char *form)
+static PyObject *text(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                      const char *form)
 {
-    PyObject *c = kernel_compile(self, args, nargs, kwnames), *r = c ? compiled_text((Compiled *)c, form) : NULL;
+    PyObject *c = kernel_compile(self, args, nargs, kwnames),
+             *r = c ? compiled_text((Compiled *)c, form) : NULL;
     Py_XDECREF(c);
     return r;
 }
 #define TEXT(name, form) \
-    static PyObject *kernel_to_##name(PyObject *s, PyObject *const *a, Py_ssize_t n, PyObject *kw) { return text(s, a, n, kw, form); }
+    static PyObject *kernel_to_##name(PyObject *s, PyObject *const *a, Py_ssize_t n, PyObject *kw) \
+    { \
+        return text(s, a, n, kw, form); \
+    }
 TEXT(ir, "ir")
 TEXT(msl, "msl")
 TEXT(opencl, "opencl")
@@ -81,7 +86,8 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kw)
         return NULL;
     if (!PyFunction_Check(fn))
         return py_fail(PyExc_TypeError, "@eas.kernel takes a Python function, got %s", Py_TYPE(fn)->tp_name);
-    return kernel_make(type, fn, (contract ? 0 : EAS_KERNEL_NO_CONTRACT) | (fast ? EAS_KERNEL_FAST_MATH : 0), rewrite != 0, NULL);
+    return kernel_make(type, fn, (contract ? 0 : EAS_KERNEL_NO_CONTRACT) | (fast ? EAS_KERNEL_FAST_MATH : 0),
+                       rewrite != 0, NULL);
 }
 PyObject *kernel_make(PyTypeObject *type, PyObject *fn, unsigned flags, bool rewrite, PyObject *self)
 {
@@ -128,8 +134,9 @@ PyObject *kernel_inner(Kernel *of, PyObject *spec, PyObject *names)
         k->order[i] = i;
     }
     if (k->nparams > PY_MAX_PARAMS)
-        py_fail(PyExc_ValueError, "kernel '%U': its arguments have %d parts with their sizes; at most %d are possible", k->name, k->nparams,
-                PY_MAX_PARAMS);
+        py_fail(PyExc_ValueError,
+                "kernel '%U': its arguments have %d parts with their sizes; at most %d are possible", k->name,
+                k->nparams, PY_MAX_PARAMS);
     if (!k->cache || !k->defaults || !k->order || !like_function(k) || PyErr_Occurred())
         Py_CLEAR(k);
     return (PyObject *)k;
@@ -195,12 +202,14 @@ static void kernel_dealloc(PyObject *o)
 }
 static PyObject *kernel_repr(PyObject *o)
 {
-    return PyUnicode_FromFormat("<eas.Kernel '%U' %S, meta %S>", ((Kernel *)o)->name, ((Kernel *)o)->rt_names, ((Kernel *)o)->meta_names);
+    return PyUnicode_FromFormat("<eas.Kernel '%U' %S, meta %S>", ((Kernel *)o)->name, ((Kernel *)o)->rt_names,
+                                ((Kernel *)o)->meta_names);
 }
 static PyObject *kernel_subscript(PyObject *o, PyObject *grid)
 {
-    return py_fail_at(PyExc_TypeError, "%U[...](...): the grid is an option of the call here: %U(..., _grid=%R)", ((Kernel *)o)->name,
-                      ((Kernel *)o)->name, grid);
+    return py_fail_at(PyExc_TypeError,
+                      "%U[...](...): the grid is an option of the call here: %U(..., _grid=%R)",
+                      ((Kernel *)o)->name, ((Kernel *)o)->name, grid);
 }
 static PyObject *get_names(PyObject *o, void *c)
 {
@@ -244,14 +253,16 @@ static PyObject *get_options(PyObject *o, void *c)
 {
     (void)c;
     unsigned f = ((Kernel *)o)->flags;
-    return Py_BuildValue("{s:O,s:O,s:O}", "fp_contract", f & EAS_KERNEL_NO_CONTRACT ? Py_False : Py_True, "fast_math",
-                         f & EAS_KERNEL_FAST_MATH ? Py_True : Py_False, "rewrite", ((Kernel *)o)->rewrite ? Py_True : Py_False);
+    return Py_BuildValue("{s:O,s:O,s:O}", "fp_contract", f & EAS_KERNEL_NO_CONTRACT ? Py_False : Py_True,
+                         "fast_math", f & EAS_KERNEL_FAST_MATH ? Py_True : Py_False, "rewrite",
+                         ((Kernel *)o)->rewrite ? Py_True : Py_False);
 }
 /* By its name, as functions are: eas._pickle. */
 static PyObject *kernel_reduce(PyObject *o, PyObject *unused)
 {
     (void)unused;
-    PyObject *m = PyImport_ImportModule("eas._pickle"), *r = m ? PyObject_CallMethod(m, "reduce", "O", o) : NULL;
+    PyObject *m = PyImport_ImportModule("eas._pickle"),
+             *r = m ? PyObject_CallMethod(m, "reduce", "O", o) : NULL;
     Py_XDECREF(m);
     return r;
 }
@@ -266,7 +277,8 @@ static PyGetSetDef kernel_getset[] = {
     {"params", get_names, NULL, "names of all parameters", NULL},
     {"runtime_params", get_rt, NULL, "names of the run-time parameters", NULL},
     {"meta_params", get_meta, NULL, "names of the meta (eas.constexpr) parameters", NULL},
-    {"_retraced", get_retraced, NULL, "why it was traced again because of what it captured; eas.explain says it", NULL},
+    {"_retraced", get_retraced, NULL,
+     "why it was traced again because of what it captured; eas.explain says it", NULL},
     {"__self__", get_self, NULL, "the object that it is a method of, or None", NULL},
     {"_options", get_options, NULL, "fp_contract, fast_math and rewrite", NULL},
     {"fn", get_fn, NULL, "the Python function", NULL},
@@ -276,12 +288,14 @@ static PyGetSetDef kernel_getset[] = {
 };
 #define FAST(f) (PyCFunction)(void (*)(void)) f, METH_FASTCALL | METH_KEYWORDS
 static PyMethodDef kernel_methods[] = {
-    {"compile", FAST(kernel_compile), "compile(*args, **kw): the CompiledKernel that a launch with these arguments would use; needs no device"},
+    {"compile", FAST(kernel_compile),
+     "compile(*args, **kw): the CompiledKernel that a launch with these arguments would use; needs no device"},
     {"_check", FAST(kernel_check), "_check(*args, **kw): (text, findings); eas.check is the public form"},
     {"to_ir", FAST(kernel_to_ir), "to_ir(*args, **kw): the IR as text"},
     {"to_msl", FAST(kernel_to_msl), "to_msl(*args, **kw): Metal Shading Language"},
     {"to_opencl", FAST(kernel_to_opencl), "to_opencl(*args, **kw): OpenCL C"},
-    {"to_plan", FAST(kernel_to_plan), "to_plan(*args, **kw): how it runs on the CPU: segments, where values lie, what is prefetched"},
+    {"to_plan", FAST(kernel_to_plan),
+     "to_plan(*args, **kw): how it runs on the CPU: segments, where values lie, what is prefetched"},
     {"to_llvm", FAST(kernel_to_llvm), "to_llvm(*args, **kw): LLVM IR of the CPU code"},
     {"__reduce__", kernel_reduce, METH_NOARGS, NULL},
     {"to_asm", FAST(kernel_to_asm), "to_asm(*args, **kw): assembly of the CPU code"},
@@ -294,7 +308,8 @@ static PyMemberDef kernel_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 static PyType_Slot kernel_slots[] = {
-    {Py_tp_doc, "Kernel(fn, *, fp_contract=True, fast_math=False, rewrite=True)\n--\n\nA kernel: call it to launch. Made by @eas.kernel."},
+    {Py_tp_doc,
+     "Kernel(fn, *, fp_contract=True, fast_math=False, rewrite=True)\n--\n\nA kernel: call it to launch. Made by @eas.kernel."},
     {Py_tp_new, kernel_new},
     {Py_tp_dealloc, kernel_dealloc},
     {Py_tp_traverse, kernel_traverse},
@@ -308,7 +323,9 @@ static PyType_Slot kernel_slots[] = {
     {Py_tp_members, kernel_members},
     {0, NULL},
 };
-PyType_Spec Kernel_spec = {"eas.Kernel", sizeof(Kernel), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, kernel_slots};
+PyType_Spec Kernel_spec = {"eas.Kernel", sizeof(Kernel), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+                           kernel_slots};
 
 /* eas.kernel hands over its globals: launches look get_runtime up there. */
 static PyObject *set_globals(PyObject *m, PyObject *dict)
@@ -323,7 +340,8 @@ static PyObject *set_globals(PyObject *m, PyObject *dict)
 static PyMethodDef functions[] = {{"_set_kernel_globals", set_globals, METH_O, NULL}, {NULL, NULL, 0, NULL}};
 int kernel_init(PyObject *module)
 {
-    if (!(G.kernel = py_type(module, &Kernel_spec, "Kernel")) || !(G.guards = py_type(module, &Guards_spec, NULL)))
+    if (!(G.kernel = py_type(module, &Kernel_spec, "Kernel")) ||
+        !(G.guards = py_type(module, &Guards_spec, NULL)))
         return -1;
     PyObject *options = launch_options();
     const int bad = !options || PyModule_AddObjectRef(module, "LAUNCH_OPTIONS", options) < 0;

@@ -1,4 +1,5 @@
-/* lanes.c: functions of mk that move the lanes of a block, functions of bits, functions made of instructions, and local arrays. */
+/* lanes.c: functions of mk that move the lanes of a block, functions of bits, functions made of instructions,
+ * and local arrays. */
 #include "py.h"
 
 #include <math.h>
@@ -15,7 +16,8 @@ static int flag_of(PyObject *o, const char *fn, const char *arg, int *out)
 {
     *out = o ? PyObject_IsTrue(o) : 0;
     if (o && !PyBool_Check(o))
-        return py_fail_at(PyExc_TypeError, "mk.%s: %s must be a bool, got %s", fn, arg, Py_TYPE(o)->tp_name), 0;
+        return py_fail_at(PyExc_TypeError, "mk.%s: %s must be a bool, got %s", fn, arg, Py_TYPE(o)->tp_name),
+               0;
     return 1;
 }
 /* Whole blocks move: no lane may be masked off. */
@@ -25,7 +27,10 @@ static int block_arg(Trace *t, PyObject *o, const char *fn, eas_value *v)
     if (!trace_whole(t, fn, true) || !value_arg(t, o, fn, "x", v))
         return 0;
     if (!eas_value_shape(t->b, *v, shape))
-        return py_fail_at(PyExc_TypeError, "mk.%s: x must be a block, such as mk.load(buf, mk.arange(0, B)); got one value", fn), 0;
+        return py_fail_at(PyExc_TypeError,
+                          "mk.%s: x must be a block, such as mk.load(buf, mk.arange(0, B)); got one value",
+                          fn),
+               0;
     return 1;
 }
 
@@ -34,7 +39,8 @@ FN(gather)
     eas_value x, i;
     int axis;
     PARSE({"gather", 3, 2, {"x", "index", "axis"}});
-    if (!block_arg(t, in[0], s.fn, &x) || !value_arg(t, in[1], s.fn, "index", &i) || !axis_of(in[2], s.fn, 0, &axis))
+    if (!block_arg(t, in[0], s.fn, &x) || !value_arg(t, in[1], s.fn, "index", &i) ||
+        !axis_of(in[2], s.fn, 0, &axis))
         return NULL;
     return value_new(t, eas_builder_gather(t->b, x, i, axis));
 }
@@ -43,13 +49,16 @@ FN(flip)
     eas_value x;
     int axis;
     PARSE({"flip", 2, 1, {"x", "axis"}});
-    return block_arg(t, in[0], s.fn, &x) && axis_of(in[1], s.fn, -1, &axis) ? value_new(t, eas_builder_flip(t->b, x, axis)) : NULL;
+    return block_arg(t, in[0], s.fn, &x) && axis_of(in[1], s.fn, -1, &axis)
+             ? value_new(t, eas_builder_flip(t->b, x, axis))
+             : NULL;
 }
 static PyObject *do_sort(Trace *t, const sig *s, PyObject **in, bool order)
 {
     eas_value x, r = 0;
     int axis, descending;
-    if (!block_arg(t, in[0], s->fn, &x) || !axis_of(in[1], s->fn, -1, &axis) || !flag_of(in[2], s->fn, "descending", &descending))
+    if (!block_arg(t, in[0], s->fn, &x) || !axis_of(in[1], s->fn, -1, &axis) ||
+        !flag_of(in[2], s->fn, "descending", &descending))
         return NULL;
     eas_builder_sort(t->b, x, axis, descending, order ? NULL : &r, order ? &r : NULL);
     return value_new(t, r);
@@ -70,14 +79,16 @@ FN(topk)
     int axis, largest;
     int64_t k, shape[4];
     PARSE({"topk", 4, 2, {"x", "k", "axis", "largest"}});
-    if (!block_arg(t, in[0], s.fn, &x) || !static_int(in[1], s.fn, "k", &k) || !axis_of(in[2], s.fn, -1, &axis) ||
-        !flag_of(in[3] ? in[3] : Py_True, s.fn, "largest", &largest))
+    if (!block_arg(t, in[0], s.fn, &x) || !static_int(in[1], s.fn, "k", &k) ||
+        !axis_of(in[2], s.fn, -1, &axis) || !flag_of(in[3] ? in[3] : Py_True, s.fn, "largest", &largest))
         return NULL;
     int rank = eas_value_shape(t->b, x, shape), a = axis < 0 ? axis + rank : axis;
     if (a < 0 || a >= rank || k < 1 || k > shape[a])
-        return py_fail_at(PyExc_ValueError, "mk.topk: k = %lld elements along axis %d of a block of rank %d", (long long)k, axis, rank);
+        return py_fail_at(PyExc_ValueError, "mk.topk: k = %lld elements along axis %d of a block of rank %d",
+                          (long long)k, axis, rank);
     eas_builder_sort(t->b, x, a, largest, &v, &i);
-    PyObject *p = value_new(t, eas_builder_slice(t->b, v, a, 0, k)), *q = p ? value_new(t, eas_builder_slice(t->b, i, a, 0, k)) : NULL;
+    PyObject *p = value_new(t, eas_builder_slice(t->b, v, a, 0, k)),
+             *q = p ? value_new(t, eas_builder_slice(t->b, i, a, 0, k)) : NULL;
     PyObject *r = q ? PyTuple_Pack(2, p, q) : NULL;
     Py_XDECREF(p);
     Py_XDECREF(q);
@@ -87,7 +98,9 @@ FN(cat)
 {
     int axis;
     PARSE({"cat", 3, 1, {"blocks", "axis", "y"}});
-    PyObject *list = PyTuple_Check(in[0]) || PyList_Check(in[0]) ? PySequence_Tuple(in[0]) : in[1] ? PyTuple_Pack(2, in[0], in[1]) : NULL;
+    PyObject *list = PyTuple_Check(in[0]) || PyList_Check(in[0]) ? PySequence_Tuple(in[0])
+                   : in[1]                                       ? PyTuple_Pack(2, in[0], in[1])
+                                                                 : NULL;
     bool two = !(PyTuple_Check(in[0]) || PyList_Check(in[0]));
     if (!list || !PyTuple_GET_SIZE(list)) {
         Py_XDECREF(list);
@@ -140,12 +153,15 @@ static int join_two(void *ctx, eas_builder *b, const eas_value *x, const eas_val
     joiner *j = ctx;
     (void)b;
     j->t->busy++;
-    PyObject *p = operand(j, x), *q = p ? operand(j, y) : NULL, *r = q ? PyObject_CallFunctionObjArgs(j->fn, p, q, NULL) : NULL;
+    PyObject *p = operand(j, x), *q = p ? operand(j, y) : NULL,
+             *r = q ? PyObject_CallFunctionObjArgs(j->fn, p, q, NULL) : NULL;
     int ok = r && trace_enter("associative_scan") != NULL;
     if (ok && j->tuple && (!PyTuple_Check(r) || PyTuple_GET_SIZE(r) != j->n))
-        ok = (py_fail_at(PyExc_TypeError, "mk.associative_scan: fn must return a tuple of %d values", j->n), 0);
+        ok = (py_fail_at(PyExc_TypeError, "mk.associative_scan: fn must return a tuple of %d values", j->n),
+              0);
     for (int i = 0; ok && i < j->n; i++)
-        ok = value_arg(j->t, j->tuple ? PyTuple_GET_ITEM(r, i) : r, "associative_scan", "the function's result", &out[i]);
+        ok = value_arg(j->t, j->tuple ? PyTuple_GET_ITEM(r, i) : r, "associative_scan",
+                       "the function's result", &out[i]);
     j->t->busy--;
     Py_XDECREF(p);
     Py_XDECREF(q);
@@ -162,13 +178,17 @@ FN(associative_scan)
     if (j.n < 1 || j.n > 16)
         return py_fail_at(PyExc_ValueError, "mk.associative_scan: a tuple of 1 to 16 blocks");
     if (!PyCallable_Check(in[2]))
-        return py_fail_at(PyExc_TypeError, "mk.associative_scan: fn must be a function of two values, such as lambda x, y: x + y; got %R", in[2]);
+        return py_fail_at(
+            PyExc_TypeError,
+            "mk.associative_scan: fn must be a function of two values, such as lambda x, y: x + y; got %R",
+            in[2]);
     if (!axis_of(in[1], s.fn, 0, &axis) || !flag_of(in[3], s.fn, "reverse", &reverse))
         return NULL;
     for (int i = 0; i < j.n; i++)
         if (!block_arg(t, tuple ? PyTuple_GET_ITEM(in[0], i) : in[0], s.fn, &x[i]))
             return NULL;
-    PyObject *m = PyImport_ImportModule("eas._flow"), *fn = m ? PyObject_CallMethod(m, "call", "O", in[2]) : NULL, *r = NULL;
+    PyObject *m = PyImport_ImportModule("eas._flow"),
+             *fn = m ? PyObject_CallMethod(m, "call", "O", in[2]) : NULL, *r = NULL;
     if (fn) {
         j.fn = fn;
         t->busy++;
@@ -252,14 +272,18 @@ int lanes_item(Trace *t, eas_value *x, int *axis, PyObject *item)
         Py_ssize_t lo, hi, step;
         PySliceObject *s = (PySliceObject *)item;
         if (value_check(s->start) || value_check(s->stop) || value_check(s->step))
-            return py_fail_at(PyExc_TypeError, "the bounds of a slice of a block must be known while the kernel is traced; gather lanes with "
-                                               "mk.gather(x, start + mk.arange(0, n))"),
+            return py_fail_at(
+                       PyExc_TypeError,
+                       "the bounds of a slice of a block must be known while the kernel is traced; gather lanes with "
+                       "mk.gather(x, start + mk.arange(0, n))"),
                    0;
         if (PySlice_Unpack(item, &lo, &hi, &step) < 0)
             return 0;
         Py_ssize_t count = PySlice_AdjustIndices((Py_ssize_t)n, &lo, &hi, step);
         if (!count)
-            return py_fail_at(PyExc_IndexError, "a slice of a block may not be empty: %R of an axis of %lld", item, (long long)n), 0;
+            return py_fail_at(PyExc_IndexError, "a slice of a block may not be empty: %R of an axis of %lld",
+                              item, (long long)n),
+                   0;
         if (step < 0) {
             if (!trace_whole(t, "flip", true))
                 return 0;
@@ -272,7 +296,8 @@ int lanes_item(Trace *t, eas_value *x, int *axis, PyObject *item)
         if (step > 1) { /* every step-th: padded to whole steps, of which the first lanes stay */
             int64_t to[4], m = (count - 1) * step + 1;
             int rank = eas_value_shape(t->b, *x, to);
-            eas_value index = eas_builder_apply(t->b, OP.mul, eas_builder_arange(t->b, 0, count), eas_builder_const_int(t->b, step), 0);
+            eas_value index = eas_builder_apply(t->b, OP.mul, eas_builder_arange(t->b, 0, count),
+                                                eas_builder_const_int(t->b, step), 0);
             (void)m;
             to[*axis] = count;
             int64_t one[4] = {1, 1, 1, 1};
@@ -296,7 +321,9 @@ int lanes_item(Trace *t, eas_value *x, int *axis, PyObject *item)
     if (!static_int(item, "x[i]", "the index", &i))
         return 0;
     if (i < -n || i >= n)
-        return py_fail_at(PyExc_IndexError, "index %lld is out of bounds for an axis of %lld of a block", (long long)i, (long long)n), 0;
+        return py_fail_at(PyExc_IndexError, "index %lld is out of bounds for an axis of %lld of a block",
+                          (long long)i, (long long)n),
+               0;
     *x = eas_builder_slice(t->b, *x, *axis, i < 0 ? i + n : i, 1);
     int rank = eas_value_shape(t->b, *x, shape);
     for (int k = 0, m = 0; k < rank; k++)
@@ -307,15 +334,21 @@ int lanes_item(Trace *t, eas_value *x, int *axis, PyObject *item)
 }
 
 static PyMethodDef rows[] = {
-    ROW(gather, "gather($module, x, index, axis=0)\n--\n\nThe elements of a block at the indices along an axis, in the shape of index; negative ones "
-                "count from "
-                "the end, others outside give 0."),
+    ROW(gather,
+        "gather($module, x, index, axis=0)\n--\n\nThe elements of a block at the indices along an axis, in the shape of index; negative ones "
+        "count from "
+        "the end, others outside give 0."),
     ROW(flip, "flip($module, x, axis=-1)\n--\n\nA block in reverse order along an axis."),
-    ROW(sort, "sort($module, x, axis=-1, descending=False)\n--\n\nA block sorted along an axis; NaN comes last, first if it descends."),
-    ROW(argsort, "argsort($module, x, axis=-1, descending=False)\n--\n\nThe positions of the sorted elements; equal ones keep their order."),
-    ROW(topk, "topk($module, x, k, axis=-1, largest=True)\n--\n\n(values, indices) of the k largest or smallest elements along an axis, in order."),
-    ROW(cat, "cat($module, blocks, axis=0, y=None)\n--\n\nBlocks one behind the other along an axis: cat([x, y, z], axis=0) or cat(x, y)."),
-    ROW(histogram, "histogram($module, x, bins, mask=None)\n--\n\nHow often 0, 1, ..., bins - 1 occur in a block of integers: a block of i32."),
+    ROW(sort,
+        "sort($module, x, axis=-1, descending=False)\n--\n\nA block sorted along an axis; NaN comes last, first if it descends."),
+    ROW(argsort,
+        "argsort($module, x, axis=-1, descending=False)\n--\n\nThe positions of the sorted elements; equal ones keep their order."),
+    ROW(topk,
+        "topk($module, x, k, axis=-1, largest=True)\n--\n\n(values, indices) of the k largest or smallest elements along an axis, in order."),
+    ROW(cat,
+        "cat($module, blocks, axis=0, y=None)\n--\n\nBlocks one behind the other along an axis: cat([x, y, z], axis=0) or cat(x, y)."),
+    ROW(histogram,
+        "histogram($module, x, bins, mask=None)\n--\n\nHow often 0, 1, ..., bins - 1 occur in a block of integers: a block of i32."),
     ROW(associative_scan,
         "associative_scan($module, x, axis, fn, reverse=False)\n--\n\nRunning results along an axis by fn(earlier, later), which is associative. x "
         "may be a tuple of blocks; fn then takes and returns tuples."),
@@ -340,8 +373,10 @@ int lanes_init(PyObject *mk)
         if (mk_add_numbered(mk, &bit_rows[i], i) < 0)
             return -1;
     for (int i = 0; i < NFUNCTIONS; i++) {
-        snprintf(function_docs[i], sizeof function_docs[i], "%s($module, %s)\n--\n\n%s", table[i].name, table[i].args, table[i].doc);
-        function_rows[i] = (PyMethodDef){table[i].name, (PyCFunction)(void (*)(void))mk_function, METH_FASTCALL | METH_KEYWORDS, function_docs[i]};
+        snprintf(function_docs[i], sizeof function_docs[i], "%s($module, %s)\n--\n\n%s", table[i].name,
+                 table[i].args, table[i].doc);
+        function_rows[i] = (PyMethodDef){table[i].name, (PyCFunction)(void (*)(void))mk_function,
+                                         METH_FASTCALL | METH_KEYWORDS, function_docs[i]};
         if (mk_add_numbered(mk, &function_rows[i], i) < 0)
             return -1;
     }

@@ -1,5 +1,6 @@
-/* live.c: values that have data: a kernel run with _interpret=True. A value of such a run converts to NumPy and, if it is one number, to
- * Python's; a kernel's body runs once per program, and mk's functions compute at once (eas_live_* of eas.h). */
+/* live.c: values that have data: a kernel run with _interpret=True. A value of such a run converts to NumPy
+ * and, if it is one number, to Python's; a kernel's body runs once per program, and mk's functions compute at
+ * once (eas_live_* of eas.h). */
 #include "py.h"
 
 #include <string.h>
@@ -7,7 +8,10 @@
 /* ---- data ---- */
 static int no_data(const char *what)
 {
-    py_fail_at(PyExc_TypeError, "a traced value has no %s while the kernel is traced; run the kernel with _interpret=True to look at values", what);
+    py_fail_at(
+        PyExc_TypeError,
+        "a traced value has no %s while the kernel is traced; run the kernel with _interpret=True to look at values",
+        what);
     return 0;
 }
 static Trace *live_trace(PyObject *o, const char *what)
@@ -80,7 +84,10 @@ static int64_t spokesman(Trace *t, PyArrayObject *a, const char *what)
             first = -2;
     PyMem_Free(active);
     if (first == -2)
-        return py_fail_at(PyExc_ValueError, "%s of a value that differs between the threads of the group: look at all of them with .numpy()", what),
+        return py_fail_at(
+                   PyExc_ValueError,
+                   "%s of a value that differs between the threads of the group: look at all of them with .numpy()",
+                   what),
              -1;
     return first < 0 ? 0 : first; /* nobody takes part: anybody may speak */
 }
@@ -93,7 +100,8 @@ PyObject *live_item(PyObject *o, const char *what)
         return NULL;
     int64_t k = 0;
     if (PyArray_SIZE(a) != 1 && eas_value_shape(t->b, ((Value *)o)->v, shape)) {
-        py_fail_at(PyExc_ValueError, "%s of a block of %lld elements: look at it with .numpy()", what, (long long)PyArray_SIZE(a));
+        py_fail_at(PyExc_ValueError, "%s of a block of %lld elements: look at it with .numpy()", what,
+                   (long long)PyArray_SIZE(a));
         k = -1;
     } else if (PyArray_SIZE(a) != 1) {
         k = spokesman(t, a, what);
@@ -112,7 +120,8 @@ PyObject *live_repr(PyObject *o)
     if (text && buffer)
         r = PyUnicode_FromFormat("<buffer %V: %s %U>", x->name, "tg", dt, text);
     else if (text && !eas_value_shape(x->trace->b, x->v, shape))
-        r = PyUnicode_FromFormat("<%s%s: %U>", dt, eas_live_threads(x->trace->b) ? " of each thread" : "", text);
+        r = PyUnicode_FromFormat("<%s%s: %U>", dt, eas_live_threads(x->trace->b) ? " of each thread" : "",
+                                 text);
     else if (text)
         r = PyUnicode_FromFormat("<%s block: %U>", dt, text);
     Py_XDECREF(text);

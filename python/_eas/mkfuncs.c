@@ -1,5 +1,6 @@
-/* mkfuncs.c: the functions of mk. One table row each; families (element-wise functions, casts) share one C function and
- * find their row through `self`. With Python numbers only, the element-wise ones compute at once and give a number. */
+/* mkfuncs.c: the functions of mk. One table row each; families (element-wise functions, casts) share one C
+ * function and find their row through `self`. With Python numbers only, the element-wise ones compute at once
+ * and give a number. */
 #include "py.h"
 
 #include <math.h>
@@ -43,7 +44,8 @@ FN(sg_id)
     PARSE({"sg_id", 0, 0, {NULL}});
     return value_new(t, eas_builder_sg_id(t->b));
 }
-/* (start, size), or the size alone; stop= in place of size=. A start other than 0 asks for the second by name: elsewhere it is the end. */
+/* (start, size), or the size alone; stop= in place of size=. A start other than 0 asks for the second by
+ * name: elsewhere it is the end. */
 static int start_and_size(PyObject **in, const char *fn, bool named, int64_t *start, int64_t *size)
 {
     int64_t stop;
@@ -51,17 +53,20 @@ static int start_and_size(PyObject **in, const char *fn, bool named, int64_t *st
     if (in[1] && in[2])
         return py_fail_at(PyExc_TypeError, "mk.%s takes size= or stop=, not both", fn), 0;
     if (in[2])
-        return static_int(in[2], fn, "stop", &stop) && (!in[0] || static_int(in[0], fn, "start", start)) && (*size = stop - *start, 1);
+        return static_int(in[2], fn, "stop", &stop) && (!in[0] || static_int(in[0], fn, "start", start)) &&
+               (*size = stop - *start, 1);
     if (!in[1])
-        return in[0] ? static_int(in[0], fn, "size", size) : (py_fail_at(PyExc_TypeError, "mk.%s: argument 'size' is missing", fn), 0);
+        return in[0] ? static_int(in[0], fn, "size", size)
+                     : (py_fail_at(PyExc_TypeError, "mk.%s: argument 'size' is missing", fn), 0);
     if ((in[0] && !static_int(in[0], fn, "start", start)) || !static_int(in[1], fn, "size", size))
         return 0;
     if (*start && !named)
-        return py_fail_at(PyExc_TypeError,
-                          "mk.%s(%lld, %lld): with a start other than 0, name the second argument, which other languages take for the end: "
-                          "mk.%s(%lld, size=%lld) has %lld elements, mk.%s(%lld, stop=%lld) ends before %lld",
-                          fn, (long long)*start, (long long)*size, fn, (long long)*start, (long long)*size, (long long)*size, fn, (long long)*start,
-                          (long long)*size, (long long)*size),
+        return py_fail_at(
+                   PyExc_TypeError,
+                   "mk.%s(%lld, %lld): with a start other than 0, name the second argument, which other languages take for the end: "
+                   "mk.%s(%lld, size=%lld) has %lld elements, mk.%s(%lld, stop=%lld) ends before %lld",
+                   fn, (long long)*start, (long long)*size, fn, (long long)*start, (long long)*size,
+                   (long long)*size, fn, (long long)*start, (long long)*size, (long long)*size),
                0;
     return 1;
 }
@@ -70,7 +75,9 @@ FN(arange)
 {
     int64_t start, size;
     PARSE({"arange", 3, 0, {"start", "size", "stop"}});
-    return start_and_size(in, s.fn, is_named(nargs, kwnames), &start, &size) ? value_new(t, eas_builder_arange(t->b, start, size)) : NULL;
+    return start_and_size(in, s.fn, is_named(nargs, kwnames), &start, &size)
+             ? value_new(t, eas_builder_arange(t->b, start, size))
+             : NULL;
 }
 /* Indices of 2 or 3 dims, the last one fastest: (y, x) of mk.tid((Y, X)). */
 static PyObject *tid_of(Trace *t, PyObject *sizes)
@@ -83,14 +90,16 @@ static PyObject *tid_of(Trace *t, PyObject *sizes)
         if (!static_int(PyTuple_GET_ITEM(sizes, i), "tid", "size", &dim[i]))
             return NULL;
         if (dim[i] < 1)
-            return py_fail_at(PyExc_ValueError, "mk.tid: a size is %lld; it must be positive", (long long)dim[i]);
+            return py_fail_at(PyExc_ValueError, "mk.tid: a size is %lld; it must be positive",
+                              (long long)dim[i]);
         all *= dim[i];
     }
     eas_value rest = eas_builder_tid(t->b, 0, all);
     t->threads = all;
     PyObject *r = PyTuple_New(n);
     for (Py_ssize_t i = n - 1; r && i >= 0; i--) {
-        eas_value d = eas_builder_const_int(t->b, dim[i]), at = i ? eas_builder_apply(t->b, OP.mod, rest, d, 0) : rest;
+        eas_value d = eas_builder_const_int(t->b, dim[i]),
+                  at = i ? eas_builder_apply(t->b, OP.mod, rest, d, 0) : rest;
         rest = i ? eas_builder_apply(t->b, OP.floordiv, rest, d, 0) : rest;
         PyObject *o = value_new(t, at);
         if (!o)
@@ -126,7 +135,10 @@ static int own_mask(Trace *t, PyObject *o, const char *fn, eas_value *out)
     if (PyArray_IsScalar(o, Bool))
         return *out = PyObject_IsTrue(o) ? 0 : eas_builder_const_bool(t->b, 0), 1;
     if (!value_check(o) && o != Py_False)
-        return py_fail_at(PyExc_TypeError, "mk.%s: mask must be a condition such as offs < N, a bool or None; got %s", fn, Py_TYPE(o)->tp_name), 0;
+        return py_fail_at(PyExc_TypeError,
+                          "mk.%s: mask must be a condition such as offs < N, a bool or None; got %s", fn,
+                          Py_TYPE(o)->tp_name),
+               0;
     return value_arg(t, o, fn, "mask", out);
 }
 static int mask_arg(Trace *t, PyObject *o, const char *fn, eas_value *out)
@@ -151,7 +163,8 @@ FN(store)
 {
     eas_value buf, off, val, mask;
     PARSE({"store", 4, 3, {"buf", "off", "value", "mask"}});
-    if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !value_arg(t, in[2], s.fn, "value", &val) || !mask_arg(t, in[3], s.fn, &mask))
+    if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !value_arg(t, in[2], s.fn, "value", &val) ||
+        !mask_arg(t, in[3], s.fn, &mask))
         return NULL;
     eas_builder_store(t->b, buf, off, val, mask);
     return none_if_ok(t);
@@ -170,7 +183,8 @@ static const struct atomic {
     {"atomic_cas", "buf[off] = desired where it has the bits of expected"},
 };
 enum { NATOMICS = sizeof atomics / sizeof *atomics, CAS = NATOMICS - 1 };
-static int named(PyObject *o, const char *fn, const char *arg, const char *const *names, int n, int none, int *out)
+static int named(PyObject *o, const char *fn, const char *arg, const char *const *names, int n, int none,
+                 int *out)
 {
     *out = none;
     if (!o || o == Py_None)
@@ -181,9 +195,15 @@ static int named(PyObject *o, const char *fn, const char *arg, const char *const
             return 1;
     char all[96] = "";
     for (int i = 0; i < n; i++)
-        snprintf(all + strlen(all), sizeof all - strlen(all), "%s\"%s\"", !i ? "" : i == n - 1 ? " or " : ", ", names[i]);
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s\"%s\"",
+                 !i           ? ""
+                 : i == n - 1 ? " or "
+                              : ", ",
+                 names[i]);
     PyErr_Clear();
-    return py_fail_at(s ? PyExc_ValueError : PyExc_TypeError, "mk.%s: %s must be %s; got %R", fn, arg, all, o), 0;
+    return py_fail_at(s ? PyExc_ValueError : PyExc_TypeError, "mk.%s: %s must be %s; got %R", fn, arg, all,
+                      o),
+           0;
 }
 static int order_arg(PyObject *o, const char *fn, eas_order none, eas_order *out)
 {
@@ -198,14 +218,17 @@ static int order_fits(const char *fn, eas_order order, bool reads, bool writes)
     if ((reads || (order != EAS_ORDER_ACQUIRE && order != EAS_ORDER_ACQ_REL)) &&
         (writes || (order != EAS_ORDER_RELEASE && order != EAS_ORDER_ACQ_REL)))
         return 1;
-    return py_fail_at(PyExc_ValueError, "mk.%s: its order is \"relaxed\", \"%s\" or \"seq_cst\"", fn, reads ? "acquire" : "release"), 0;
+    return py_fail_at(PyExc_ValueError, "mk.%s: its order is \"relaxed\", \"%s\" or \"seq_cst\"", fn,
+                      reads ? "acquire" : "release"),
+           0;
 }
 static PyObject *mk_atomic(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     long row = PyLong_AsLong(self);
     int values = row == CAS ? 2 : 1;
-    sig s = row == CAS ? (sig){atomics[row].name, 6, 4, {"buf", "off", "expected", "desired", "mask", "order"}}
-                       : (sig){atomics[row].name, 5, 3, {"buf", "off", "value", "mask", "order"}};
+    sig s = row == CAS
+              ? (sig){atomics[row].name, 6, 4, {"buf", "off", "expected", "desired", "mask", "order"}}
+              : (sig){atomics[row].name, 5, 3, {"buf", "off", "value", "mask", "order"}};
     PyObject *in[8];
     eas_order order;
     eas_value buf, off, v[2] = {0, 0}, mask;
@@ -217,17 +240,19 @@ static PyObject *mk_atomic(PyObject *self, PyObject *const *args, Py_ssize_t nar
     for (int i = 0; i < values; i++)
         if (!value_arg(t, in[2 + i], s.fn, s.names[2 + i], &v[i]))
             return NULL;
-    if (!mask_arg(t, in[2 + values], s.fn, &mask) || !order_arg(in[3 + values], s.fn, EAS_ORDER_RELAXED, &order))
+    if (!mask_arg(t, in[2 + values], s.fn, &mask) ||
+        !order_arg(in[3 + values], s.fn, EAS_ORDER_RELAXED, &order))
         return NULL;
-    return value_new(t, eas_builder_atomic_ordered(t->b, eas_op_find(s.fn), buf, off, v[0], v[1], mask, order));
+    return value_new(t,
+                     eas_builder_atomic_ordered(t->b, eas_op_find(s.fn), buf, off, v[0], v[1], mask, order));
 }
 FN(atomic_load)
 {
     eas_value buf, off, mask;
     eas_order order;
     PARSE({"atomic_load", 4, 2, {"buf", "off", "mask", "order"}});
-    if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !mask_arg(t, in[2], s.fn, &mask) || !order_arg(in[3], s.fn, EAS_ORDER_RELAXED, &order) ||
-        !order_fits(s.fn, order, true, false))
+    if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !mask_arg(t, in[2], s.fn, &mask) ||
+        !order_arg(in[3], s.fn, EAS_ORDER_RELAXED, &order) || !order_fits(s.fn, order, true, false))
         return NULL;
     return value_new(t, eas_builder_atomic_ordered(t->b, eas_op_find(s.fn), buf, off, 0, 0, mask, order));
 }
@@ -236,8 +261,9 @@ FN(atomic_store)
     eas_value buf, off, val, mask;
     eas_order order;
     PARSE({"atomic_store", 5, 3, {"buf", "off", "value", "mask", "order"}});
-    if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !value_arg(t, in[2], s.fn, "value", &val) || !mask_arg(t, in[3], s.fn, &mask) ||
-        !order_arg(in[4], s.fn, EAS_ORDER_RELAXED, &order) || !order_fits(s.fn, order, false, true))
+    if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !value_arg(t, in[2], s.fn, "value", &val) ||
+        !mask_arg(t, in[3], s.fn, &mask) || !order_arg(in[4], s.fn, EAS_ORDER_RELAXED, &order) ||
+        !order_fits(s.fn, order, false, true))
         return NULL;
     eas_builder_atomic_ordered(t->b, eas_op_find("atomic_xchg"), buf, off, val, 0, mask, order);
     return none_if_ok(t);
@@ -248,7 +274,8 @@ FN(fence)
     eas_order order;
     int scope;
     PARSE({"fence", 2, 0, {"order", "scope"}});
-    if (!order_arg(in[0], s.fn, EAS_ORDER_ACQ_REL, &order) || !named(in[1], s.fn, "scope", scopes, EAS_NSCOPES, EAS_SCOPE_DEVICE, &scope))
+    if (!order_arg(in[0], s.fn, EAS_ORDER_ACQ_REL, &order) ||
+        !named(in[1], s.fn, "scope", scopes, EAS_NSCOPES, EAS_SCOPE_DEVICE, &scope))
         return NULL;
     eas_builder_fence(t->b, order, (eas_scope)scope);
     return none_if_ok(t);
@@ -256,7 +283,9 @@ FN(fence)
 static PyObject *alloc(Trace *t, PyObject *size, eas_dtype dt, const char *fn)
 {
     int64_t n;
-    return static_int(size, fn, "size", &n) ? array_flat(buffer_new(t, eas_builder_alloc_tg(t->b, n, dt), NULL), n) : NULL;
+    return static_int(size, fn, "size", &n)
+             ? array_flat(buffer_new(t, eas_builder_alloc_tg(t->b, n, dt), NULL), n)
+             : NULL;
 }
 FN(alloc_tg)
 {
@@ -269,7 +298,8 @@ FN(alloc_tg_f16)
     PARSE({"alloc_tg_f16", 1, 1, {"size"}});
     return alloc(t, in[0], EAS_F16, s.fn);
 }
-/* An array of each thread's own: its part of a threadgroup array, element i of thread k at i * threads + k. In SPMD mode, of the program. */
+/* An array of each thread's own: its part of a threadgroup array, element i of thread k at i * threads + k.
+ * In SPMD mode, of the program. */
 FN(local)
 {
     eas_dtype dt = EAS_F32;
@@ -300,10 +330,12 @@ FN(barrier)
 }
 
 /* ---- dots and matrices ---- */
-static int six(Trace *t, const sig *s, PyObject **in, eas_value v[7]) /* a, a_base, a_stride, b, b_base, b_stride */
+/* a, a_base, a_stride, b, b_base, b_stride */
+static int six(Trace *t, const sig *s, PyObject **in, eas_value v[7])
 {
     for (int i = 0; i < 6; i++)
-        if (!(i % 3 ? value_arg(t, in[i], s->fn, s->names[i], &v[i]) : buffer_arg(t, in[i], s->fn, s->names[i], &v[i])))
+        if (!(i % 3 ? value_arg(t, in[i], s->fn, s->names[i], &v[i])
+                    : buffer_arg(t, in[i], s->fn, s->names[i], &v[i])))
             return 0;
     return 1;
 }
@@ -416,7 +448,8 @@ FN(clamp)
     for (int i = 0; i < 3; i++)
         if (!value_arg(t, in[i], s.fn, s.names[i], &v[i]))
             return NULL;
-    return value_new(t, eas_builder_apply(t->b, OP.min, eas_builder_apply(t->b, OP.max, v[0], v[1], 0), v[2], 0));
+    return value_new(
+        t, eas_builder_apply(t->b, OP.min, eas_builder_apply(t->b, OP.max, v[0], v[1], 0), v[2], 0));
 }
 FN(fma)
 {
@@ -457,8 +490,10 @@ FN(pow)
 /* Of Python numbers: -(-x // y), which is exact for any int; NumPy's unsigned ones become ints first. */
 static PyObject *number_cdiv(PyObject *x, PyObject *y)
 {
-    PyObject *a = PyArray_IsScalar(x, Integer) ? PyNumber_Long(x) : Py_NewRef(x), *b = PyArray_IsScalar(y, Integer) ? PyNumber_Long(y) : Py_NewRef(y);
-    PyObject *neg = a && b ? PyNumber_Negative(a) : NULL, *q = neg ? PyNumber_FloorDivide(neg, b) : NULL, *r = q ? PyNumber_Negative(q) : NULL;
+    PyObject *a = PyArray_IsScalar(x, Integer) ? PyNumber_Long(x) : Py_NewRef(x),
+             *b = PyArray_IsScalar(y, Integer) ? PyNumber_Long(y) : Py_NewRef(y);
+    PyObject *neg = a && b ? PyNumber_Negative(a) : NULL, *q = neg ? PyNumber_FloorDivide(neg, b) : NULL,
+             *r = q ? PyNumber_Negative(q) : NULL;
     Py_XDECREF(a);
     Py_XDECREF(b);
     Py_XDECREF(neg);
@@ -471,7 +506,9 @@ FN(cdiv)
     PARSE({"cdiv", 2, 2, {"x", "y"}});
     if (!any_traced(in, 2))
         return number_cdiv(in[0], in[1]);
-    return value_arg(t, in[0], s.fn, "x", &x) && value_arg(t, in[1], s.fn, "y", &y) ? value_new(t, eas_builder_cdiv(t->b, x, y)) : NULL;
+    return value_arg(t, in[0], s.fn, "x", &x) && value_arg(t, in[1], s.fn, "y", &y)
+             ? value_new(t, eas_builder_cdiv(t->b, x, y))
+             : NULL;
 }
 
 /* ---- conditions ---- */
@@ -599,49 +636,67 @@ FN(cast)
     eas_dtype dt;
     eas_value v;
     PARSE({"cast", 2, 2, {"x", "dtype"}});
-    return value_arg(t, in[0], s.fn, "x", &v) && py_to_dtype(in[1], "mk.cast", &dt) ? value_new(t, eas_builder_cast(t->b, v, dt)) : NULL;
+    return value_arg(t, in[0], s.fn, "x", &v) && py_to_dtype(in[1], "mk.cast", &dt)
+             ? value_new(t, eas_builder_cast(t->b, v, dt))
+             : NULL;
 }
 FN(bitcast)
 {
     eas_dtype dt;
     eas_value v;
     PARSE({"bitcast", 2, 2, {"x", "dtype"}});
-    return value_arg(t, in[0], s.fn, "x", &v) && py_to_dtype(in[1], "mk.bitcast", &dt) ? value_new(t, eas_builder_bitcast(t->b, v, dt)) : NULL;
+    return value_arg(t, in[0], s.fn, "x", &v) && py_to_dtype(in[1], "mk.bitcast", &dt)
+             ? value_new(t, eas_builder_bitcast(t->b, v, dt))
+             : NULL;
 }
 
 /* ---- the table ---- */
 static PyMethodDef rows[] = {
-    ROW(program_id, "program_id($module, axis=0)\n--\n\nIndex of this program (SPMD) or threadgroup along axis 0, 1 or 2."),
-    ROW(num_programs, "num_programs($module, axis=0)\n--\n\nHow many programs or threadgroups the launch has along an axis."),
-    ROW(arange, "arange($module, start=0, size=None, stop=None)\n--\n\nThe block start, start+1, ..., start+size-1; arange(size) begins with 0. With "
-                "a start other than 0, "
-                "size= or stop= is named. Makes the kernel SPMD."),
-    ROW(tid, "tid($module, start, size)\n--\n\nstart + this thread's index in its group of size threads; tid(size) begins with 0; tid((Y, X)) "
-             "and tid((Z, Y, X)) give a tuple of indices. Makes the kernel thread mode."),
+    ROW(program_id,
+        "program_id($module, axis=0)\n--\n\nIndex of this program (SPMD) or threadgroup along axis 0, 1 or 2."),
+    ROW(num_programs,
+        "num_programs($module, axis=0)\n--\n\nHow many programs or threadgroups the launch has along an axis."),
+    ROW(arange,
+        "arange($module, start=0, size=None, stop=None)\n--\n\nThe block start, start+1, ..., start+size-1; arange(size) begins with 0. With "
+        "a start other than 0, "
+        "size= or stop= is named. Makes the kernel SPMD."),
+    ROW(tid,
+        "tid($module, start, size)\n--\n\nstart + this thread's index in its group of size threads; tid(size) begins with 0; tid((Y, X)) "
+        "and tid((Z, Y, X)) give a tuple of indices. Makes the kernel thread mode."),
     ROW(local_id, "local_id($module, axis=0)\n--\n\nThis thread's index in its group along an axis."),
     ROW(lane_id, "lane_id($module)\n--\n\nThis thread's index in its simdgroup of 32."),
     ROW(sg_id, "sg_id($module)\n--\n\nIndex of this thread's simdgroup in its group."),
     ROW(load,
         "load($module, buf, off, mask=None, other=0)\n--\n\nElements of buf at the offsets; lanes masked off read `other` and touch no memory."),
-    ROW(store, "store($module, buf, off, value, mask=None)\n--\n\nWrites value at the offsets; lanes masked off write nothing."),
-    ROW(atomic_load, "atomic_load($module, buf, off, mask=None, order='relaxed')\n--\n\nThe elements, each read in one step; order is 'relaxed', "
-                     "'acquire' or 'seq_cst'."),
-    ROW(atomic_store, "atomic_store($module, buf, off, value, mask=None, order='relaxed')\n--\n\nbuf[off] = value, each in one step; order is "
-                      "'relaxed', 'release' or 'seq_cst'."),
-    ROW(fence, "fence($module, order='acq_rel', scope='device')\n--\n\nOrders the accesses before and after it, as others see them: the threads of "
-               "the group, or all programs."),
-    ROW(alloc_tg, "alloc_tg($module, size, dtype=f32)\n--\n\nAn array of size elements shared by the threads of a group."),
+    ROW(store,
+        "store($module, buf, off, value, mask=None)\n--\n\nWrites value at the offsets; lanes masked off write nothing."),
+    ROW(atomic_load,
+        "atomic_load($module, buf, off, mask=None, order='relaxed')\n--\n\nThe elements, each read in one step; order is 'relaxed', "
+        "'acquire' or 'seq_cst'."),
+    ROW(atomic_store,
+        "atomic_store($module, buf, off, value, mask=None, order='relaxed')\n--\n\nbuf[off] = value, each in one step; order is "
+        "'relaxed', 'release' or 'seq_cst'."),
+    ROW(fence,
+        "fence($module, order='acq_rel', scope='device')\n--\n\nOrders the accesses before and after it, as others see them: the threads of "
+        "the group, or all programs."),
+    ROW(alloc_tg,
+        "alloc_tg($module, size, dtype=f32)\n--\n\nAn array of size elements shared by the threads of a group."),
     ROW(alloc_tg_f16, "alloc_tg_f16($module, size)\n--\n\nalloc_tg(size, mk.f16)"),
-    ROW(local, "local($module, size, dtype=f32)\n--\n\nAn array of each thread's own (of the program's own in SPMD mode), indexed as x[i]. Call "
-               "mk.tid before it."),
-    ROW(barrier, "barrier($module)\n--\n\nAll threads of the group meet here; threadgroup memory written before is seen after."),
-    ROW(dot, "dot($module, *args, **kwargs)\n--\n\ndot(x, y, acc=None): blocks (M, K) times (K, N), plus acc; in f32, f64 if one of them is. Two "
-             "blocks of bf16: docs/ir.md says what processors that multiply those do.\n"
-             "dot(a, a_base, a_stride, b, b_base, b_stride, K): the sum over k < K of a[a_base + k*a_stride] * b[b_base + k*b_stride], in f32."),
+    ROW(local,
+        "local($module, size, dtype=f32)\n--\n\nAn array of each thread's own (of the program's own in SPMD mode), indexed as x[i]. Call "
+        "mk.tid before it."),
+    ROW(barrier,
+        "barrier($module)\n--\n\nAll threads of the group meet here; threadgroup memory written before is seen after."),
+    ROW(dot,
+        "dot($module, *args, **kwargs)\n--\n\ndot(x, y, acc=None): blocks (M, K) times (K, N), plus acc; in f32, f64 if one of them is. Two "
+        "blocks of bf16: docs/ir.md says what processors that multiply those do.\n"
+        "dot(a, a_base, a_stride, b, b_base, b_stride, K): the sum over k < K of a[a_base + k*a_stride] * b[b_base + k*b_stride], in f32."),
     ROW(mma_zero, "mma_zero($module)\n--\n\nAn 8x8 float32 simdgroup matrix of zeros."),
-    ROW(mma, "mma($module, a, a_base, a_stride, b, b_base, b_stride, acc)\n--\n\nacc + A @ B for 8x8 tiles read at a[a_base + i*a_stride + k] and "
-             "b[b_base + k*b_stride + j]."),
-    ROW(mma_store, "mma_store($module, buf, base, stride, frag)\n--\n\nWrites an 8x8 simdgroup matrix at buf[base + i*stride + j]."),
+    ROW(mma,
+        "mma($module, a, a_base, a_stride, b, b_base, b_stride, acc)\n--\n\nacc + A @ B for 8x8 tiles read at a[a_base + i*a_stride + k] and "
+        "b[b_base + k*b_stride + j]."),
+    ROW(mma_store,
+        "mma_store($module, buf, base, stride, frag)\n--\n\nWrites an 8x8 simdgroup matrix at buf[base + i*stride + j]."),
     ROW(maximum, "maximum($module, x, y)\n--\n\nThe larger, lane by lane; NaN if either is."),
     ROW(minimum, "minimum($module, x, y)\n--\n\nThe smaller, lane by lane; NaN if either is."),
     ROW(clamp, "clamp($module, x, lo, hi)\n--\n\nminimum(maximum(x, lo), hi)."),
@@ -653,8 +708,10 @@ static PyMethodDef rows[] = {
     ROW(or_, "or_($module, x, y, /, *more)\n--\n\nAny of the conditions (bitwise on integers)."),
     ROW(not_, "not_($module, x)\n--\n\nThe opposite condition (bitwise on integers)."),
     ROW(abs, "abs($module, x)\n--\n\nMagnitude."),
-    ROW(cast, "cast($module, x, dtype)\n--\n\nx as another element type: integers wrap, floats to integers saturate, NaN gives 0."),
-    ROW(bitcast, "bitcast($module, x, dtype)\n--\n\nThe bits of x read as another element type of the same size."),
+    ROW(cast,
+        "cast($module, x, dtype)\n--\n\nx as another element type: integers wrap, floats to integers saturate, NaN gives 0."),
+    ROW(bitcast,
+        "bitcast($module, x, dtype)\n--\n\nThe bits of x read as another element type of the same size."),
     {NULL, NULL, 0, NULL},
 };
 static PyMethodDef unary_defs[NUNARIES], to_defs[EAS_NDTYPES], atomic_defs[NATOMICS];
@@ -686,8 +743,10 @@ static int add_unaries(PyObject *mk)
 {
     for (int i = 0; i < NUNARIES; i++) {
         unary_ops[i] = eas_op_find(unaries[i].name);
-        snprintf(unary_docs[i], sizeof unary_docs[i], "%s($module, x)\n--\n\n%s.", unaries[i].name, unaries[i].doc);
-        unary_defs[i] = (PyMethodDef){unaries[i].name, (PyCFunction)(void (*)(void))mk_unary, METH_FASTCALL | METH_KEYWORDS, unary_docs[i]};
+        snprintf(unary_docs[i], sizeof unary_docs[i], "%s($module, x)\n--\n\n%s.", unaries[i].name,
+                 unaries[i].doc);
+        unary_defs[i] = (PyMethodDef){unaries[i].name, (PyCFunction)(void (*)(void))mk_unary,
+                                      METH_FASTCALL | METH_KEYWORDS, unary_docs[i]};
         if (mk_add_numbered(mk, &unary_defs[i], i) < 0)
             return -1;
     }
@@ -696,10 +755,12 @@ static int add_unaries(PyObject *mk)
 static int add_atomics(PyObject *mk)
 {
     for (int i = 0; i < NATOMICS; i++) {
-        snprintf(atomic_docs[i], sizeof atomic_docs[i],
-                 "%s($module, buf, off, %s, mask=None, order='relaxed')\n--\n\n%s, in one step that nothing comes between. Gives the old elements.",
-                 atomics[i].name, i == CAS ? "expected, desired" : "value", atomics[i].doc);
-        atomic_defs[i] = (PyMethodDef){atomics[i].name, (PyCFunction)(void (*)(void))mk_atomic, METH_FASTCALL | METH_KEYWORDS, atomic_docs[i]};
+        snprintf(
+            atomic_docs[i], sizeof atomic_docs[i],
+            "%s($module, buf, off, %s, mask=None, order='relaxed')\n--\n\n%s, in one step that nothing comes between. Gives the old elements.",
+            atomics[i].name, i == CAS ? "expected, desired" : "value", atomics[i].doc);
+        atomic_defs[i] = (PyMethodDef){atomics[i].name, (PyCFunction)(void (*)(void))mk_atomic,
+                                       METH_FASTCALL | METH_KEYWORDS, atomic_docs[i]};
         if (mk_add_numbered(mk, &atomic_defs[i], i) < 0)
             return -1;
     }
@@ -710,9 +771,10 @@ static int add_dtypes(PyObject *mk)
     for (int dt = 0; dt < EAS_NDTYPES; dt++) {
         const char *name = eas_dtype_name((eas_dtype)dt);
         snprintf(to_names[dt], sizeof to_names[dt], "to_%s", name);
-        to_defs[dt] =
-            (PyMethodDef){to_names[dt], (PyCFunction)(void (*)(void))mk_to, METH_FASTCALL | METH_KEYWORDS, "x as this element type; see cast."};
-        if (mk_add_numbered(mk, &to_defs[dt], dt) < 0 || PyDict_SetItemString(mk, dt == EAS_BOOL ? "bool_" : name, G.dtypes[dt]) < 0)
+        to_defs[dt] = (PyMethodDef){to_names[dt], (PyCFunction)(void (*)(void))mk_to,
+                                    METH_FASTCALL | METH_KEYWORDS, "x as this element type; see cast."};
+        if (mk_add_numbered(mk, &to_defs[dt], dt) < 0 ||
+            PyDict_SetItemString(mk, dt == EAS_BOOL ? "bool_" : name, G.dtypes[dt]) < 0)
             return -1;
     }
     return 0;
@@ -722,9 +784,11 @@ int mkfuncs_init(PyObject *module)
     PyObject *mk = PyDict_New();
     if (!mk)
         return -1;
-    if (mk_add_all(mk, rows) < 0 || add_unaries(mk) < 0 || add_atomics(mk) < 0 || add_dtypes(mk) < 0 || blocks_init(mk) < 0 || group_init(mk) < 0 ||
-        lanes_init(mk) < 0 || hints_init(mk) < 0 || debug_init(mk) < 0 || ctrl_init(mk) < 0 ||
-        PyDict_SetItemString(mk, "Value", (PyObject *)G.value) < 0 || PyDict_SetItemString(mk, "Buffer", (PyObject *)G.buffer) < 0 ||
+    if (mk_add_all(mk, rows) < 0 || add_unaries(mk) < 0 || add_atomics(mk) < 0 || add_dtypes(mk) < 0 ||
+        blocks_init(mk) < 0 || group_init(mk) < 0 || lanes_init(mk) < 0 || hints_init(mk) < 0 ||
+        debug_init(mk) < 0 || ctrl_init(mk) < 0 ||
+        PyDict_SetItemString(mk, "Value", (PyObject *)G.value) < 0 ||
+        PyDict_SetItemString(mk, "Buffer", (PyObject *)G.buffer) < 0 ||
         PyDict_SetItemString(mk, "constexpr", (PyObject *)G.constexpr) < 0)
         return -1;
     return PyModule_AddObject(module, "mk", mk);

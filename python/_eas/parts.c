@@ -1,8 +1,9 @@
 /* parts.c: arguments that come apart (eas._struct), at a launch like the one before.
  *
- * eas._struct.expand finds how arguments come apart, once. A launch whose arguments come apart in the same way walks that spec along them here, which
- * gives the parts without any Python: sizes and strides as ints, fields as they are. What is not certainly the same (another rank, layout or type, a
- * subclass, torch's tensors) is left to expand. */
+ * eas._struct.expand finds how arguments come apart, once. A launch whose arguments come apart in the same
+ * way walks that spec along them here, which gives the parts without any Python: sizes and strides as ints,
+ * fields as they are. What is not certainly the same (another rank, layout or type, a subclass, torch's
+ * tensors) is left to expand. */
 #include "py.h"
 
 typedef struct parts {
@@ -44,14 +45,15 @@ static bool look(PyObject *o, seen *s)
     if (PyArray_CheckExact(o)) {
         PyArrayObject *a = (PyArrayObject *)o;
         _Static_assert(sizeof(npy_intp) == sizeof(int64_t), "sizes of arrays have 64 bits");
-        *s = (seen){PyArray_NDIM(a), (const int64_t *)PyArray_DIMS(a), (const int64_t *)PyArray_STRIDES(a), PyArray_ITEMSIZE(a),
-                    PyArray_IS_C_CONTIGUOUS(a)};
+        *s = (seen){PyArray_NDIM(a), (const int64_t *)PyArray_DIMS(a), (const int64_t *)PyArray_STRIDES(a),
+                    PyArray_ITEMSIZE(a), PyArray_IS_C_CONTIGUOUS(a)};
         return s->item > 0;
     }
     if (!Py_IS_TYPE(o, G.tensor))
         return false;
     Tensor *t = (Tensor *)o;
-    *s = (seen){t->ndim, t->dims, t->dims + t->ndim, (int64_t)eas_dtype_size((eas_dtype)t->arg.dtype), tensor_in_c_order(t)};
+    *s = (seen){t->ndim, t->dims, t->dims + t->ndim, (int64_t)eas_dtype_size((eas_dtype)t->arg.dtype),
+                tensor_in_c_order(t)};
     return true;
 }
 static bool is_empty(const seen *s)
@@ -61,7 +63,8 @@ static bool is_empty(const seen *s)
             return true;
     return false;
 }
-/* An array with strides as one dim over its memory, from the lowest address on; at: elements from there to its first. */
+/* An array with strides as one dim over its memory, from the lowest address on; at: elements from there to
+ * its first. */
 static PyObject *memory_of(PyArrayObject *a, const seen *s, int64_t *at)
 {
     npy_intp below = 0, above = 0, n;
@@ -184,7 +187,8 @@ static bool fields(const parts_spec *spec, int flags, PyObject *o, parts *p)
     if ((PyObject *)Py_TYPE(o) != spec->what || (tuple && PyTuple_GET_SIZE(o) != spec->n))
         return false;
     for (int i = 0; i < spec->n; i++) {
-        PyObject *v = tuple ? Py_NewRef(PyTuple_GET_ITEM(o, i)) : PyObject_GetAttr(o, PyTuple_GET_ITEM(spec->names, i));
+        PyObject *v =
+            tuple ? Py_NewRef(PyTuple_GET_ITEM(o, i)) : PyObject_GetAttr(o, PyTuple_GET_ITEM(spec->names, i));
         bool ok = v && apart(&spec->fields[i], flags == 3 ? 3 : 0, v, p);
         Py_XDECREF(v);
         if (!ok)

@@ -24,8 +24,9 @@ static PyObject *stop(PyObject *m, PyObject *capsule)
 }
 static PyObject *row_tuple(eas_profile_row r)
 {
-    return Py_BuildValue("(sssiKdddKdss)", r.kernel, r.device, r.file, r.line, (unsigned long long)r.calls, r.seconds, r.bytes, r.flops,
-                         (unsigned long long)r.compiles, r.compile_seconds, r.config, r.types);
+    return Py_BuildValue("(sssiKdddKdss)", r.kernel, r.device, r.file, r.line, (unsigned long long)r.calls,
+                         r.seconds, r.bytes, r.flops, (unsigned long long)r.compiles, r.compile_seconds,
+                         r.config, r.types);
 }
 static PyObject *rows(PyObject *m, PyObject *capsule)
 {

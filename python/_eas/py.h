@@ -1,5 +1,5 @@
-/* py.h: what the files of the extension share. The extension converts objects, counts references and reports errors;
- * everything with an algorithm in it is behind eas.h.
+/* py.h: what the files of the extension share. The extension converts objects, counts references and reports
+ * errors; everything with an algorithm in it is behind eas.h.
  *
  *   errors.c   status -> exception; the user's "file:line: "
  *   dtype.c    DType objects; NumPy, torch and buffer-protocol element types -> eas_dtype
@@ -10,16 +10,13 @@
  *   blocks.c   shapes, reductions, scans, random numbers
  *   hints.c    what acts while tracing: static_assert, static_print, assume, multiple_of
  *   live.c     values with data: _interpret=True
- *   ctrl.c     mk.range, mk.if_, mk.else_, mk.while_; var.c mk.var;  flow.c Python's own if, while and for (eas._flow)
- *   irview.c   finished IR, for looking at
- *   tensor.c   eas.Tensor;  view.c its views, copies and protocols;  dlpack.c its interchange
- *   bind.c     Python arguments -> eas_arg;  torch.c those that are torch's;  torch_direct.c the quickest way to read them
- *   guard.c    what a trace captured, and whether it changed
- *   compiled.c CompiledKernel, launches
- *   stream.c   Stream, Event, captures, memory
- *   parts.c    arguments that come apart, at a launch like the one before
- *   kernel*.c  Kernel: signature, specialisations, vectorcall (kernel.h)
- *   module.c   the module itself
+ *   ctrl.c     mk.range, mk.if_, mk.else_, mk.while_; var.c mk.var;  flow.c Python's own if, while and for
+ * (eas._flow) irview.c   finished IR, for looking at tensor.c   eas.Tensor;  view.c its views, copies and
+ * protocols;  dlpack.c its interchange bind.c     Python arguments -> eas_arg;  torch.c those that are
+ * torch's;  torch_direct.c the quickest way to read them guard.c    what a trace captured, and whether it
+ * changed compiled.c CompiledKernel, launches stream.c   Stream, Event, captures, memory parts.c    arguments
+ * that come apart, at a launch like the one before kernel*.c  Kernel: signature, specialisations, vectorcall
+ * (kernel.h) module.c   the module itself
  *
  * Lazy tensors:
  *   pytree.c         nested containers: leaves and structure
@@ -66,8 +63,8 @@ enum { PY_MAX_PARAMS = 256 };
 /* ---- module.c ---- */
 /* One interpreter, one state: NumPy's C API table is process-wide as well. */
 typedef struct py_state {
-    PyTypeObject *dtype, *trace, *value, *buffer, *var, *range, *branch, *whil, *ir, *tensor, *compiled, *kernel, *guards, *constexpr, *stream,
-        *event, *graph, *eager, *undefined;
+    PyTypeObject *dtype, *trace, *value, *buffer, *var, *range, *branch, *whil, *ir, *tensor, *compiled,
+        *kernel, *guards, *constexpr, *stream, *event, *graph, *eager, *undefined;
     PyObject *dtypes[EAS_NDTYPES];
     PyObject *package;      /* str: the folder of the package, with a separator at its end */
     PyObject *package2;     /* the same of eager */
@@ -99,10 +96,12 @@ PyTypeObject *py_type(PyObject *module, PyType_Spec *spec, const char *name); /*
 
 /* ---- errors.c ---- */
 PyObject *py_raise(eas_status st);                 /* from eas_error_message(); NULL */
-void py_tell_shape(PyObject *names, PyObject *const *args, int n); /* an IndexError of a launch names the argument's shape, too */
+/* an IndexError of a launch names the argument's shape, too */
+void py_tell_shape(PyObject *names, PyObject *const *args, int n);
 PyObject *py_fail(PyObject *exc, const char *fmt, ...);    /* NULL */
 PyObject *py_fail_at(PyObject *exc, const char *fmt, ...); /* the same with the user's "file:line: " */
-/* The user's position: innermost Python frame outside the package. *file is valid while that code object lives. */
+/* The user's position: innermost Python frame outside the package. *file is valid while that code object
+ * lives. */
 bool py_user_line(const char **file, int *line);
 bool py_is_ours(PyFrameObject *f); /* code of the package */
 
@@ -134,7 +133,8 @@ typedef struct Trace {
     eas_value mask;     /* lanes that take part where it is not 0: loads, stores and variables heed it */
     int64_t threads;    /* that mk.tid said; 0: nothing yet */
     bool checks;        /* indices of arrays are checked against their sizes */
-    PyObject *wanted;   /* set of names: buffers whose sizes the body asked for, and which are not known; or NULL */
+    /* set of names: buffers whose sizes the body asked for, and which are not known; or NULL */
+    PyObject *wanted;
     int busy;           /* C code holds values that no object stands for: nothing may be swept */
 } Trace;
 Trace *trace_new(PyObject *name, unsigned flags);
@@ -146,7 +146,8 @@ void trace_pop(Trace *former);
 Trace *trace_enter(const char *what);
 int trace_ok(Trace *t);                /* 1, or 0 with the builder's error raised */
 eas_value trace_mask(Trace *t, eas_value mask); /* a mask of the user's (0: none) and the trace's own */
-/* 0 with an exception where only some lanes take part; memory: and where one condition for all lanes decides, too. */
+/* 0 with an exception where only some lanes take part; memory: and where one condition for all lanes decides,
+ * too. */
 int trace_whole(Trace *t, const char *fn, bool memory);
 extern PyType_Spec Trace_spec;
 
@@ -155,12 +156,12 @@ typedef struct Value { /* Value and Buffer */
     PyObject_HEAD Trace *trace;
     PyObject *name; /* of a parameter, else NULL */
     eas_value v;
-    int scope;      /* the body it was made in; see scope_open */
+    int scope; /* the body it was made in; see scope_open */
     PyObject *array; /* of a buffer: how it lies in memory (array.c), or NULL: not known */
 } Value;
 extern PyType_Spec Value_spec, Buffer_spec;
 int value_init(PyObject *module);
-PyObject *value_new(Trace *t, eas_value v);    /* raises what the builder has to say */
+PyObject *value_new(Trace *t, eas_value v); /* raises what the builder has to say */
 PyObject *buffer_new(Trace *t, eas_value v, PyObject *name);
 PyObject *value_named(Trace *t, eas_value v, PyObject *name);
 /* 1: converted; 0: not a number or value (no exception); -1: exception */
@@ -168,7 +169,7 @@ int value_of(Trace *t, PyObject *o, eas_value *out);
 /* The same, TypeError in place of 0: "mk.load: offset must be ..., got ..." */
 int value_arg(Trace *t, PyObject *o, const char *fn, const char *arg, eas_value *out);
 int buffer_arg(Trace *t, PyObject *o, const char *fn, const char *arg, eas_value *out);
-bool value_check(PyObject *o);  /* a Value or a Var */
+bool value_check(PyObject *o); /* a Value or a Var */
 bool number_check(PyObject *o); /* a Python or NumPy number */
 /* clang-format off */
 #define VALUE_OPS(X) \
@@ -199,11 +200,13 @@ PyObject *array_get(PyObject *buf, PyObject *key);
 int array_set(PyObject *buf, PyObject *key, PyObject *value);
 PyObject *array_new(PyObject *buf, PyObject *array); /* steals array */
 PyObject *array_flat(PyObject *buf, int64_t n); /* a buffer of n elements in a row; steals buf */
-int array_at(Trace *t, PyObject *buf, PyObject *off, const char *fn, eas_value *b, eas_value *o); /* 0 with an exception */
+/* 0 with an exception */
+int array_at(Trace *t, PyObject *buf, PyObject *off, const char *fn, eas_value *b, eas_value *o);
 int array_whole(PyObject *buf, const char *fn); /* 0 with an exception if offsets into it mean nothing */
 
 /* ---- live.c ---- */
-PyObject *live_array(PyObject *o);                  /* the data of a Value or Buffer; TypeError while tracing */
+/* the data of a Value or Buffer; TypeError while tracing */
+PyObject *live_array(PyObject *o);
 PyObject *live_item(PyObject *o, const char *what); /* of a value that is one number */
 PyObject *live_repr(PyObject *o);
 PyObject *live_numpy(PyObject *o, PyObject *unused);
@@ -231,9 +234,11 @@ typedef struct sig {
 /* args by position and name into out[]; absent ones are NULL. */
 int mk_parse(const sig *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
 int static_int(PyObject *o, const char *fn, const char *arg, int64_t *out); /* known while tracing */
-int shape_arg(PyObject *o, const char *fn, int64_t shape[4], int *rank);    /* an int, or a tuple or list of up to 4 */
+/* an int, or a tuple or list of up to 4 */
+int shape_arg(PyObject *o, const char *fn, int64_t shape[4], int *rank);
 /* A function of mk: FN(name) { PARSE({"name", 2, 1, {"x", "y"}}); ... in[0], in[1] } */
-#define FN(name) static PyObject *mk_##name(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+#define FN(name) \
+    static PyObject *mk_##name(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 #define PARSE(...) \
     static const sig s = __VA_ARGS__; \
     PyObject *in[8]; \
@@ -248,26 +253,28 @@ int mkfuncs_init(PyObject *module); /* adds the dict `mk` */
 int mk_add(PyObject *mk, PyMethodDef *def, PyObject *self); /* one function into that dict */
 int mk_add_all(PyObject *mk, PyMethodDef *def);
 int mk_add_numbered(PyObject *mk, PyMethodDef *def, long row); /* with its row as self */
-int blocks_init(PyObject *mk);      /* adds shapes, reductions, scans, random numbers; the methods of values too */
-int group_init(PyObject *mk);       /* adds functions over threads */
-int lanes_init(PyObject *mk);       /* adds functions that move lanes, of bits, made of instructions */
+/* adds shapes, reductions, scans, random numbers; the methods of values too */
+int blocks_init(PyObject *mk);
+int group_init(PyObject *mk); /* adds functions over threads */
+int lanes_init(PyObject *mk); /* adds functions that move lanes, of bits, made of instructions */
 int lanes_item(Trace *t, eas_value *x, int *axis, PyObject *item); /* one item of x[...] of a block */
-int debug_init(PyObject *mk);       /* adds assert_ and print */
-int hints_init(PyObject *mk);       /* adds what acts while tracing */
+int debug_init(PyObject *mk); /* adds assert_ and print */
+int hints_init(PyObject *mk); /* adds what acts while tracing */
 PyObject *mk_extreme(Trace *t, const char *fn, PyObject **in, bool is_max); /* element-wise, of two */
 typedef struct Var {
     PyObject_HEAD Trace *trace;
     eas_value v;
-    int slot;    /* in trace->vars */
+    int slot; /* in trace->vars */
 } Var;
 extern PyType_Spec Var_spec, Range_spec, Branch_spec, While_spec;
-int flow_init(PyObject *module);    /* flow.c: what rewritten functions call */
-int ctrl_init(PyObject *mk);        /* adds var, range, if_, else_, while_ */
-int ctrl_flush(Trace *t);           /* closes a pending if */
-int ctrl_finish(Trace *t);          /* nothing may be open; 0 with an exception otherwise */
+int flow_init(PyObject *module); /* flow.c: what rewritten functions call */
+int ctrl_init(PyObject *mk); /* adds var, range, if_, else_, while_ */
+int ctrl_flush(Trace *t); /* closes a pending if */
+int ctrl_finish(Trace *t); /* nothing may be open; 0 with an exception otherwise */
 void ctrl_clear(Trace *t);
-int scope_now(const Trace *t);                     /* the innermost body that is being traced; 0: the kernel's own */
-bool scope_open(const Trace *t, int scope);        /* may its values still be used? */
+/* the innermost body that is being traced; 0: the kernel's own */
+int scope_now(const Trace *t);
+bool scope_open(const Trace *t, int scope); /* may its values still be used? */
 const char *scope_what(const Trace *t, int scope, int *line); /* "mk.range" and where it began */
 
 /* ---- irview.c ---- */
@@ -275,26 +282,31 @@ extern PyType_Spec IR_spec;
 typedef struct IR {
     PyObject_HEAD eas_ir *ir;
 } IR;
-PyObject *ir_wrap(eas_ir *ir);      /* an eas.ir.IRModule; retains */
+PyObject *ir_wrap(eas_ir *ir); /* an eas.ir.IRModule; retains */
 PyObject *py_take_text(eas_status st, char *text); /* frees text */
 
 /* ---- tensor.c, dlpack.c ---- */
 typedef struct Tensor {
-    PyObject_VAR_HEAD eas_arg arg;       /* as a launch wants it */
-    uint8_t tag;       /* as bind.c wants it; 0 if a kernel cannot take it (not contiguous) */
+    PyObject_VAR_HEAD eas_arg arg; /* as a launch wants it */
+    uint8_t tag; /* as bind.c wants it; 0 if a kernel cannot take it (not contiguous) */
     int ndim;
     eas_device *device;
-    eas_buffer *buf;   /* NULL when the memory belongs to owner */
+    eas_buffer *buf; /* NULL when the memory belongs to owner */
     PyObject *owner;
     PyObject *weakrefs;
-    int64_t dims[];    /* shape, then strides in bytes, then strides in elements */
+    int64_t dims[]; /* shape, then strides in bytes, then strides in elements */
 } Tensor;
 extern PyType_Spec Tensor_spec;
 int tensor_init(PyObject *module);
-static inline bool tensor_check(PyObject *o) { return Py_IS_TYPE(o, G.tensor) || PyType_IsSubtype(Py_TYPE(o), G.tensor); }
+static inline bool tensor_check(PyObject *o)
+{
+    return Py_IS_TYPE(o, G.tensor) || PyType_IsSubtype(Py_TYPE(o), G.tensor);
+}
 /* A tensor over memory of owner's (reference taken). strides NULL: C order. */
-Tensor *tensor_over(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape, const int64_t *strides, void *data, bool readonly, PyObject *owner);
-PyObject *tensor_to_array(PyObject *o, PyArray_Descr *d, int flags); /* PyArray_FromAny, but for strides that lead out of any memory */
+Tensor *tensor_over(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape, const int64_t *strides,
+                    void *data, bool readonly, PyObject *owner);
+/* PyArray_FromAny, but for strides that lead out of any memory */
+PyObject *tensor_to_array(PyObject *o, PyArray_Descr *d, int flags);
 Tensor *tensor_from_array(PyArrayObject *a); /* zero copy */
 /* Owns new memory of the device's; contents are arbitrary. */
 Tensor *tensor_new(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape);
@@ -303,9 +315,11 @@ Tensor *tensor_copy(Tensor *t, eas_device *d); /* in C order, on d */
 void tensor_span(const Tensor *t, int64_t *lo, int64_t *hi);
 bool tensor_in_c_order(const Tensor *t);
 PyObject *tensor_array_view(Tensor *t); /* the same memory as an array; of the host only */
-PyObject *tensor_fetch(Tensor *t);      /* a copy as an array */
-int tensor_bytes(eas_device *to, void *dst, eas_device *from, const void *src, size_t n); /* copies and waits; NULL: the host. 0 with an exception */
-Tensor *tensor_wrap(PyObject *data, PyObject *dtype); /* what eas.tensor takes, where it is; dtype may be NULL */
+PyObject *tensor_fetch(Tensor *t); /* a copy as an array */
+/* copies and waits; NULL: the host. 0 with an exception */
+int tensor_bytes(eas_device *to, void *dst, eas_device *from, const void *src, size_t n);
+/* what eas.tensor takes, where it is; dtype may be NULL */
+Tensor *tensor_wrap(PyObject *data, PyObject *dtype);
 int dlpack_init(void);
 PyObject *tensor_from_dlpack(PyObject *o, PyObject *copy); /* zero copy unless copy is True */
 
@@ -319,7 +333,8 @@ void view_releasebuffer(PyObject *t, Py_buffer *b);
 PyObject *view_rebuild(PyObject *m, PyObject *args); /* what pickles call */
 PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kw);
 PyObject *tensor_dlpack_device(PyObject *self, PyObject *unused);
-/* The device of that name ("metal" is "mps"); ValueError if unknown, RuntimeError if it cannot be used. NULL o: cpu. */
+/* The device of that name ("metal" is "mps"); ValueError if unknown, RuntimeError if it cannot be used. NULL
+ * o: cpu. */
 eas_device *py_device(PyObject *o);
 eas_device *py_device_named(const char *name);
 
@@ -349,19 +364,26 @@ int bind_bad_dtype(Bound *bd, PyObject *name, PyObject *dtype); /* 0 with an exc
 void bind_keep(Bound *bd, PyObject *o); /* takes o, until the launch is over */
 
 /* ---- torch.c ---- */
-static inline bool torch_check_exact(PyObject *o) { return Py_TYPE(o) == G.torch_tensor || Py_TYPE(o) == G.torch_parameter; }
+static inline bool torch_check_exact(PyObject *o)
+{
+    return Py_TYPE(o) == G.torch_tensor || Py_TYPE(o) == G.torch_parameter;
+}
 bool torch_check(PyObject *o); /* and subclasses; does not import torch */
 int bind_torch(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out);
 PyObject *torch_import(PyObject *o); /* a tensor over the memory of one that torch_check_exact knows */
-void torch_explain(PyObject *o); /* the exception that an import of a torch tensor raised, in words of ours where torch's tell of its own insides */
+/* the exception that an import of a torch tensor raised, in words of ours where torch's tell of its own
+ * insides */
+void torch_explain(PyObject *o);
 PyObject *torch_export(PyObject *m, PyObject *t); /* a torch tensor over an eas.Tensor */
 /* Arguments on torch's GPU: eas.torch launches. */
 PyObject *torch_launch(Compiled *ck, PyObject *const *objs, int n, const Options *o, const eas_launch *l);
 
 /* ---- torch_direct.c ---- */
-/* Of one that torch_check_exact knows: its tag, out filled; 0 without an exception where it takes another way. */
+/* Of one that torch_check_exact knows: its tag, out filled; 0 without an exception where it takes another
+ * way. */
 int torch_direct(PyObject *o, eas_arg *out);
-PyObject *torch_learn(PyObject *m, PyObject *args); /* from samples; until it succeeds, torch_direct returns 0 */
+/* from samples; until it succeeds, torch_direct returns 0 */
+PyObject *torch_learn(PyObject *m, PyObject *args);
 
 /* The tag of o, out filled; 0 and an exception. */
 static inline int bind_arg(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out)
@@ -377,7 +399,9 @@ static inline int bind_arg(Bound *bd, PyObject *o, int i, PyObject *name, eas_ar
         PyArray_Descr *d = PyArray_DESCR(a);
         int flags = PyArray_FLAGS(a);
         if ((unsigned)d->type_num < NPY_NTYPES_LEGACY &&
-            (flags & (NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED)) == (NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED) && d->byteorder != NPY_OPPBYTE) {
+            (flags & (NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED)) ==
+                (NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED) &&
+            d->byteorder != NPY_OPPBYTE) {
             int tag = bind_npy_dtype[d->type_num];
             if (tag) {
                 out->v.data = PyArray_DATA(a);
@@ -429,7 +453,8 @@ struct Compiled {
     uint8_t tags[];
 };
 extern PyType_Spec Compiled_spec;
-Compiled *compiled_new(eas_kernel *k, PyObject *name, PyObject *params, PyObject *meta, PyObject *metas, const uint8_t *tags, int nargs);
+Compiled *compiled_new(eas_kernel *k, PyObject *name, PyObject *params, PyObject *meta, PyObject *metas,
+                       const uint8_t *tags, int nargs);
 
 /* Options of a launch, in the order in which messages name them: keywords _<name>. */
 #define LAUNCH_OPTIONS(X) X(grid) X(tptg) X(shape) X(nthreads) X(sync) X(stream) X(debug) X(interpret)
@@ -438,20 +463,23 @@ struct Options { /* as given; NULL: absent */
     LAUNCH_OPTIONS(PY_X)
 #undef PY_X
 };
-/* Fills l from o; the grid may be a callable of meta (a dict) and runtime_args. ck: what _tptg is checked against, if known. 0 and an exception. */
+/* Fills l from o; the grid may be a callable of meta (a dict) and runtime_args. ck: what _tptg is checked
+ * against, if known. 0 and an exception. */
 int options_read(const Options *o, Compiled *ck, PyObject *meta, PyObject *runtime_args, eas_launch *l);
 int tptg_fits(PyObject *tptg, PyObject *name, int64_t want, bool threads);
 bool launch_interprets(void); /* EAS_INTERPRET is set */
 int options_check(const Options *o, Compiled *ck); /* what compile checks too */
 /* objs: the arguments, kept alive with what bd holds for them while the launch may run. None. */
-PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, PyObject *const *objs, int n, const Bound *bd, eas_launch *l);
+PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, PyObject *const *objs, int n,
+                      const Bound *bd, eas_launch *l);
 eas_device *py_backend(void); /* that EAS_BACKEND names; NULL with an exception */
-/* Where a launch goes: NULL and the backend's device (NULL with an exception); or the function that was put in place of
- * eas.kernel.get_runtime (borrowed). */
+/* Where a launch goes: NULL and the backend's device (NULL with an exception); or the function that was put
+ * in place of eas.kernel.get_runtime (borrowed). */
 PyObject *launch_where(eas_device **d);
 int launch_watch(void);
 PyObject *compiled_text(Compiled *ck, const char *form);
-PyObject *runtime_args(PyObject *params, PyObject *const *objs, int n); /* the dict that callables and runtimes see */
+/* the dict that callables and runtimes see */
+PyObject *runtime_args(PyObject *params, PyObject *const *objs, int n);
 PyObject *py_prepare(PyObject *module, PyObject *args, PyObject *kw);
 PyObject *py_tune_load(PyObject *module, PyObject *args);
 PyObject *py_tune_store(PyObject *module, PyObject *args);
@@ -488,9 +516,11 @@ int pytree_init(PyObject *module);
 int pytree_flatten(PyObject *tree, PyObject *is_leaf, PyObject **leaves, PyObject **treedef);
 PyObject *pytree_unflatten(PyObject *treedef, PyObject *const *leaves, Py_ssize_t n);
 PyObject *pytree_map(PyObject *tree, PyObject *(*fn)(void *ctx, PyObject *leaf), void *ctx);
-PyObject *pytree_broadcast_prefix(PyObject *prefix, PyObject *treedef); /* a list: what the prefix says for each leaf */
+/* a list: what the prefix says for each leaf */
+PyObject *pytree_broadcast_prefix(PyObject *prefix, PyObject *treedef);
 PyObject *pytree_path(PyObject *treedef, Py_ssize_t leaf); /* "[0]['w']" */
-PyObject *pytree_arg_path(PyObject *treedef, Py_ssize_t leaf); /* of a structure of (args, kwargs): "args[0]['w']" */
+PyObject *pytree_arg_path(PyObject *treedef,
+                          Py_ssize_t leaf); /* of a structure of (args, kwargs): "args[0]['w']" */
 int pytree_same(PyObject *a, PyObject *b); /* 1, 0; -1 with an exception */
 bool pytree_is_treedef(PyObject *o);
 Py_ssize_t pytree_num_leaves(PyObject *treedef);
@@ -500,7 +530,8 @@ int site_init(PyObject *module);
 PyObject *site_text(uint32_t site); /* "file:line", or None */
 uint32_t site_here(void); /* the number of the line that runs now */
 int site_find(uint32_t site, char *file, size_t room, int *line); /* 1: it is known */
-/* Lets go of a Python object from any thread, with or without the GIL, whatever locks are held: later, when there is nothing to fear. */
+/* Lets go of a Python object from any thread, with or without the GIL, whatever locks are held: later, when
+ * there is nothing to fear. */
 void later_decref(void *object);
 extern _Atomic(void *) later_list;
 void later_run(void);
@@ -522,7 +553,8 @@ int dims_of(PyObject *o, const char *what, eas_dim *out, int room);
 /* ---- eager_size.c ---- */
 /* a op b, decided by the sizes of the call that is being traced: 1 or 0; -1: nobody knows (no exception). */
 int size_decide(int op, eas_dim a, eas_dim b);
-int size_value(eas_dim d, int64_t *out); /* the size itself, which the program is then for: 1; 0: nobody knows */
+/* the size itself, which the program is then for: 1; 0: nobody knows */
+int size_value(eas_dim d, int64_t *out);
 
 /* ---- eager_tensor.c ---- */
 typedef struct Eager { /* eager.Tensor: a handle of a node */
@@ -531,15 +563,22 @@ typedef struct Eager { /* eager.Tensor: a handle of a node */
     PyObject *weakrefs;
 } Eager;
 int eager_init(PyObject *module);
-static inline bool eager_check(PyObject *o) { return Py_IS_TYPE(o, G.eager) || PyType_IsSubtype(Py_TYPE(o), G.eager); }
+static inline bool eager_check(PyObject *o)
+{
+    return Py_IS_TYPE(o, G.eager) || PyType_IsSubtype(Py_TYPE(o), G.eager);
+}
 PyObject *eager_wrap(eas_node *n); /* steals n; NULL: the error of libeas is raised by the caller */
-PyObject *eager_result(eas_status st, eas_node *n); /* the same after a call: raises, or runs the operation at once if EAGER_STRICT asks for that */
-PyObject *eager_results(eas_status st, Py_ssize_t n, eas_node *const *results); /* eager_loop.c: the same of n of them, as a list */
+/* the same after a call: raises, or runs the operation at once if EAGER_STRICT asks for that */
+PyObject *eager_result(eas_status st, eas_node *n);
+/* eager_loop.c: the same of n of them, as a list */
+PyObject *eager_results(eas_status st, Py_ssize_t n, eas_node *const *results);
 extern int eager_strict;
 extern int eager_nans; /* eager.debug_nans: every result is looked at */
 int eager_no_nan(eas_node *n); /* 1; 0 with an exception: it has a NaN, or could not be computed */
-int eager_no_nan_below(eas_node *n); /* the same of all that n is made of, inputs first: of derivatives, which are recorded at once */
-/* Node of an operand, counted: a tensor, a number, an array, a list. NULL with an exception, or without one if o is none of those. */
+/* the same of all that n is made of, inputs first: of derivatives, which are recorded at once */
+int eager_no_nan_below(eas_node *n);
+/* Node of an operand, counted: a tensor, a number, an array, a list. NULL with an exception, or without one
+ * if o is none of those. */
 eas_node *eager_operand(PyObject *o);
 eas_node *eager_arg(PyObject *o, const char *fn, const char *arg); /* TypeError instead */
 unsigned eager_derivatives(void); /* counts the derivatives that this thread has begun to take */
@@ -549,18 +588,22 @@ eas_node *eager_do(const char *op, int nin, eas_node **in, int nattr, const int6
 
 /* ---- eager_override.c ---- */
 int eager_override_init(PyObject *module);
-bool override_wanted(PyObject *o); /* is it, or a sequence with, something that the handler of Python's knows? */
+/* is it, or a sequence with, something that the handler of Python's knows? */
+bool override_wanted(PyObject *o);
 PyObject *override_call(PyObject *op, PyObject *args, PyObject *kwargs);
 PyObject *override_vector(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* ---- eager_data.c ---- */
 int eager_data_init(PyObject *module);
-int eager_dtype(PyObject *o, const char *what, eas_dtype *out); /* py_to_dtype with NumPy's meaning of "i8" and "u8" */
-int number_fits(eas_node *v, eas_dtype dt, const char *fn); /* does a Python number fit? 0 with an exception */
+int eager_dtype(PyObject *o, const char *what,
+                eas_dtype *out); /* py_to_dtype with NumPy's meaning of "i8" and "u8" */
+/* does a Python number fit? 0 with an exception */
+int number_fits(eas_node *v, eas_dtype dt, const char *fn);
 PyObject *number_from(PyObject *o); /* an array of rank 0 as a NumPy number */
 int eager_realize(int n, eas_node *const *nodes); /* 1, or 0 with an exception */
 eas_node *node_of_tensor(Tensor *t); /* the same memory, counted */
-eas_node *node_of_data(PyObject *o, PyObject *dtype, eas_device *d); /* a copy of arrays and lists; Tensors of eas share */
+/* a copy of arrays and lists; Tensors of eas share */
+eas_node *node_of_data(PyObject *o, PyObject *dtype, eas_device *d);
 Tensor *tensor_of_node(eas_node *n); /* realises; the same memory */
 PyObject *array_of_node(eas_node *n, bool writeable); /* realises; on the cpu the same memory */
 bool eager_convertible(PyObject *o);
@@ -575,11 +618,13 @@ int impl_init(PyObject *module);
 PyObject *impl_of(eas_node *n); /* the one TensorImpl of a node */
 extern PyTypeObject *impl_type;
 eas_node *impl_node(PyObject *impl);
-PyObject *node_storage(eas_node *n); /* of a tensor with data: its memory, the same eas.Tensor each time; counted */
+/* of a tensor with data: its memory, the same eas.Tensor each time; counted */
+PyObject *node_storage(eas_node *n);
 PyObject *node_sharding(eas_node *n); /* borrowed; NULL: none */
 int node_set_sharding(eas_node *n, PyObject *sharding);
 /* What a traced result remembers: the operation and its arguments. */
-int impl_record(eas_node *const *outs, int nouts, PyObject *op, PyObject *args, PyObject *kwargs, PyObject *tree_def);
+int impl_record(eas_node *const *outs, int nouts, PyObject *op, PyObject *args, PyObject *kwargs,
+                PyObject *tree_def);
 PyObject *op_object(eas_tensor_op op); /* the function of that row, borrowed; NULL: it has none */
 
 /* ---- eager_op.c ---- */
@@ -625,20 +670,25 @@ int eager_cost_init(PyObject *module);
 
 /* ---- eager_shard.c ---- */
 int eager_shard_init(PyObject *module);
-/* Gives out, which an operation made of these, the sharding that follows from theirs, if any has one. 0 with an exception. */
+/* Gives out, which an operation made of these, the sharding that follows from theirs, if any has one. 0 with
+ * an exception. */
 int shard_follow(eas_node *out, int n, eas_node *const *in);
 eas_node *shard_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d,
                       PyObject *spec); /* a placeholder that lies so; NULL with an exception */
-int shard_read(PyObject *spec, int *id, eas_spec *out); /* a ShardingSpec, and its mesh's number; 0 with an exception */
+/* a ShardingSpec, and its mesh's number; 0 with an exception */
+int shard_read(PyObject *spec, int *id, eas_spec *out);
 PyObject *shard_make(PyObject *mesh_object, const eas_spec *s); /* a ShardingSpec; new */
-PyObject *shard_stored(eas_node *n,
-                       PyObject *told); /* how the data of a node lies, in place of what was told before there was any; new; None: nothing */
+PyObject *shard_stored(
+    eas_node *n,
+    /* how the data of a node lies, in place of what was told before there was any; new; None: nothing */
+    PyObject *told);
 
 /* ---- eager_vmap.c, eager_diff.c ---- */
 int eager_vmap_init(PyObject *module);
 int eager_diff_init(PyObject *module);
 enum { VMAP_LEVELS = 16 };
-int vmap_levels(const eas_dim **sizes); /* how many vmaps this thread is inside of; the sizes of their axes, the outermost first */
+/* how many vmaps this thread is inside of; the sizes of their axes, the outermost first */
+int vmap_levels(const eas_dim **sizes);
 
 /* ---- eager_io.c ---- */
 int eager_io_init(PyObject *module);
@@ -647,25 +697,31 @@ int eager_io_init(PyObject *module);
 int eager_compile_init(PyObject *module);
 extern PyObject *graph_break; /* the exception of data that is asked for while a function is traced */
 extern int eager_tracing; /* functions that are being traced, on all threads */
-eas_node *eager_stand_in(void *key); /* the placeholder of a captured tensor (its node) or array in this thread's trace; counted, or NULL */
+/* the placeholder of a captured tensor (its node) or array in this thread's trace; counted, or NULL */
+eas_node *eager_stand_in(void *key);
 
 /* ---- guard.c ---- */
 extern PyType_Spec Guards_spec;
-/* Of a function that was just traced with these meta values, as a method of self if that is not NULL; *out NULL: it captured nothing. 0 with an
- * exception. */
+/* Of a function that was just traced with these meta values, as a method of self if that is not NULL; *out
+ * NULL: it captured nothing. 0 with an exception. */
 int guards_find(PyObject *fn, PyObject *metas, PyObject *self, PyObject **out);
 bool guards_hold(PyObject *guards);
 PyObject *guards_reason(PyObject *guards); /* in words, of those that do not */
-/* Containers and attributes that code can reach, as they are where a traced body begins; *out NULL: none. 0 with an exception. */
+/* Containers and attributes that code can reach, as they are where a traced body begins; *out NULL: none. 0
+ * with an exception. */
 int guards_state(PyObject *code, PyObject *globals, PyObject *locals, PyObject **out);
-PyObject *guards_lost(PyObject *guards, bool loop,
-                      int scope); /* (what, was, is) of the first that the body changed and would not each time, or None */
+PyObject *
+guards_lost(PyObject *guards, bool loop,
+            /* (what, was, is) of the first that the body changed and would not each time, or None */
+            int scope);
 
 /* ---- parts.c ---- */
 typedef struct parts_spec parts_spec;
-parts_spec *parts_read(PyObject *key); /* a key of eas._struct.expand, which must outlive it; NULL without an exception: none */
+/* a key of eas._struct.expand, which must outlive it; NULL without an exception: none */
+parts_spec *parts_read(PyObject *key);
 void parts_free(parts_spec *s);
-/* The parts of arguments that come apart as the key says, into out[]: how many, each counted; -1 without an exception: not certainly. */
+/* The parts of arguments that come apart as the key says, into out[]: how many, each counted; -1 without an
+ * exception: not certainly. */
 int parts_like(const parts_spec *key, PyObject *const *objs, const uint8_t *flags, PyObject **out, int room);
 
 /* ---- kernel.c ---- */

@@ -1,15 +1,27 @@
 /* pytree.c: nested containers as a list of leaves and a TreeDef, their structure.
  *
- * A TreeDef is its nodes in the order in which a reader meets them, parents first. Flattening works off a stack of objects; unflattening walks
- * the nodes from the last to the first and needs a stack of what is built already. So nothing here calls itself, and the depth of a tree is
- * limited only against containers that contain themselves.
+ * A TreeDef is its nodes in the order in which a reader meets them, parents first. Flattening works off a
+ * stack of objects; unflattening walks the nodes from the last to the first and needs a stack of what is
+ * built already. So nothing here calls itself, and the depth of a tree is limited only against containers
+ * that contain themselves.
  */
 #include "py.h"
 
 #include <string.h>
 
 enum { MAX_DEPTH = 1000000 };
-typedef enum tree_kind { T_LEAF, T_NONE, T_TUPLE, T_LIST, T_DICT, T_NAMED, T_ORDERED, T_DEFAULT, T_DATACLASS, T_CUSTOM } tree_kind;
+typedef enum tree_kind {
+    T_LEAF,
+    T_NONE,
+    T_TUPLE,
+    T_LIST,
+    T_DICT,
+    T_NAMED,
+    T_ORDERED,
+    T_DEFAULT,
+    T_DATACLASS,
+    T_CUSTOM
+} tree_kind;
 
 typedef struct tree_node {
     uint8_t kind;
@@ -25,7 +37,8 @@ typedef struct TreeDef {
 /* What is known of a type that is no built-in container. */
 typedef struct TypeInfo {
     PyObject_HEAD uint8_t kind;
-    PyObject *flatten, *unflatten; /* T_CUSTOM: functions; T_DATACLASS: names of the fields that are children, and of the others */
+    /* T_CUSTOM: functions; T_DATACLASS: names of the fields that are children, and of the others */
+    PyObject *flatten, *unflatten;
 } TypeInfo;
 
 static PyTypeObject *treedef_type, *info_type;
@@ -64,8 +77,14 @@ static int stack_grow(stack *s, Py_ssize_t more)
     s->cap = cap;
     return 1;
 }
-static inline int stack_room(stack *s, Py_ssize_t more) { return s->n + more <= s->cap || stack_grow(s, more); }
-static inline void stack_put(stack *s, PyObject *o, int32_t depth, bool owned) { s->at[s->n++] = (entry){o, depth, owned}; }
+static inline int stack_room(stack *s, Py_ssize_t more)
+{
+    return s->n + more <= s->cap || stack_grow(s, more);
+}
+static inline void stack_put(stack *s, PyObject *o, int32_t depth, bool owned)
+{
+    s->at[s->n++] = (entry){o, depth, owned};
+}
 static void stack_drop(stack *s)
 {
     for (Py_ssize_t i = 0; i < s->n; i++)
@@ -112,9 +131,11 @@ static void info_dealloc(PyObject *o)
     Py_DECREF(type);
 }
 static PyType_Slot info_slots[] = {{Py_tp_dealloc, info_dealloc}, {0, NULL}};
-static PyType_Spec info_spec = {"eas._eas.PytreeType", sizeof(TypeInfo), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, info_slots};
+static PyType_Spec info_spec = {"eas._eas.PytreeType", sizeof(TypeInfo), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, info_slots};
 
-static TypeInfo *remember(PyTypeObject *type, tree_kind kind, PyObject *flatten, PyObject *unflatten) /* steals both; borrowed result */
+/* steals both; borrowed result */
+static TypeInfo *remember(PyTypeObject *type, tree_kind kind, PyObject *flatten, PyObject *unflatten)
 {
     TypeInfo *i = flatten && unflatten ? PyObject_New(TypeInfo, info_type) : NULL;
     if (!i) {
@@ -143,7 +164,8 @@ static TypeInfo *dataclass_info(PyTypeObject *type, PyObject *fields)
     PyObject *children = PyList_New(0), *fixed = PyList_New(0), *name, *field;
     Py_ssize_t pos = 0;
     int bad = !children || !fixed || !PyDict_Check(fields);
-    PyObject *dataclasses = PyImport_ImportModule("dataclasses"), *kind = dataclasses ? PyObject_GetAttrString(dataclasses, "_FIELD") : NULL;
+    PyObject *dataclasses = PyImport_ImportModule("dataclasses"),
+             *kind = dataclasses ? PyObject_GetAttrString(dataclasses, "_FIELD") : NULL;
     while (!bad && kind && PyDict_Next(fields, &pos, &name, &field)) {
         PyObject *k = PyObject_GetAttrString(field, "_field_type"); /* neither ClassVar nor InitVar */
         if (k == kind)
@@ -183,15 +205,22 @@ static PyObject *register_node(PyObject *m, PyObject *args)
     if (!PyArg_ParseTuple(args, "OOO:register_pytree_node", &type, &flatten, &unflatten))
         return NULL;
     if (!PyType_Check(type))
-        return py_fail(PyExc_TypeError, "register_pytree_node: the first argument must be a class, got %R", type);
+        return py_fail(PyExc_TypeError, "register_pytree_node: the first argument must be a class, got %R",
+                       type);
     if (!PyCallable_Check(flatten) || !PyCallable_Check(unflatten))
-        return py_fail(PyExc_TypeError, "register_pytree_node: %s takes flatten(x) -> (children, aux) and unflatten(aux, children), both callable",
-                       ((PyTypeObject *)type)->tp_name);
+        return py_fail(
+            PyExc_TypeError,
+            "register_pytree_node: %s takes flatten(x) -> (children, aux) and unflatten(aux, children), both callable",
+            ((PyTypeObject *)type)->tp_name);
     TypeInfo *old = (TypeInfo *)PyDict_GetItemWithError(registry, type);
-    if (type == (PyObject *)&PyTuple_Type || type == (PyObject *)&PyList_Type || type == (PyObject *)&PyDict_Type ||
-        type == (PyObject *)Py_TYPE(Py_None) || type == ordered_dict || type == default_dict || (old && old->kind == T_CUSTOM))
-        return py_fail(PyExc_ValueError, "register_pytree_node: %s is registered already", ((PyTypeObject *)type)->tp_name);
-    return remember((PyTypeObject *)type, T_CUSTOM, Py_NewRef(flatten), Py_NewRef(unflatten)) ? Py_NewRef(Py_None) : NULL;
+    if (type == (PyObject *)&PyTuple_Type || type == (PyObject *)&PyList_Type ||
+        type == (PyObject *)&PyDict_Type || type == (PyObject *)Py_TYPE(Py_None) || type == ordered_dict ||
+        type == default_dict || (old && old->kind == T_CUSTOM))
+        return py_fail(PyExc_ValueError, "register_pytree_node: %s is registered already",
+                       ((PyTypeObject *)type)->tp_name);
+    return remember((PyTypeObject *)type, T_CUSTOM, Py_NewRef(flatten), Py_NewRef(unflatten))
+             ? Py_NewRef(Py_None)
+             : NULL;
 }
 
 /* ---- flattening ---- */
@@ -242,7 +271,10 @@ static int push_values(stack *s, PyObject *dict, PyObject *keys, int32_t depth, 
     }
     return 1;
 }
-static PyObject *dict_keys(PyObject *o, tree_kind kind) { return kind == T_ORDERED ? PySequence_List(o) : sorted_keys(o); }
+static PyObject *dict_keys(PyObject *o, tree_kind kind)
+{
+    return kind == T_ORDERED ? PySequence_List(o) : sorted_keys(o);
+}
 
 static int open_dict(flattener *f, PyObject *o, tree_kind kind, int32_t depth, bool owned)
 {
@@ -323,9 +355,11 @@ static int add_leaf(flattener *f, PyObject *o)
 }
 static inline bool plain_leaf(PyObject *o)
 {
-    return Py_IS_TYPE(o, G.eager) || PyFloat_CheckExact(o) || PyLong_CheckExact(o) || PyArray_CheckExact(o) || PyUnicode_CheckExact(o);
+    return Py_IS_TYPE(o, G.eager) || PyFloat_CheckExact(o) || PyLong_CheckExact(o) || PyArray_CheckExact(o) ||
+           PyUnicode_CheckExact(o);
 }
-/* One object: a leaf, or a node whose children go on the stack. owned: children outlive their container only if counted. */
+/* One object: a leaf, or a node whose children go on the stack. owned: children outlive their container only
+ * if counted. */
 static int flatten_one(flattener *f, PyObject *o, int32_t depth, bool owned)
 {
     if (f->is_leaf) {
@@ -338,14 +372,18 @@ static int flatten_one(flattener *f, PyObject *o, int32_t depth, bool owned)
     if (plain_leaf(o))
         return add_leaf(f, o);
     if (depth >= MAX_DEPTH)
-        return py_fail(PyExc_ValueError, "a pytree is nested deeper than %d levels: does a container contain itself?", MAX_DEPTH), 0;
+        return py_fail(PyExc_ValueError,
+                       "a pytree is nested deeper than %d levels: does a container contain itself?",
+                       MAX_DEPTH),
+               0;
     tree_node *t;
     if (PyTuple_CheckExact(o) || PyList_CheckExact(o)) {
         bool tuple = PyTuple_CheckExact(o);
         if (!(t = add_node(&f->tree, tuple ? T_TUPLE : T_LIST)))
             return 0;
         t->arity = Py_SIZE(o);
-        return push_seq(&f->todo, tuple ? &PyTuple_GET_ITEM(o, 0) : ((PyListObject *)o)->ob_item, t->arity, depth + 1, owned);
+        return push_seq(&f->todo, tuple ? &PyTuple_GET_ITEM(o, 0) : ((PyListObject *)o)->ob_item, t->arity,
+                        depth + 1, owned);
     }
     if (PyDict_CheckExact(o))
         return open_dict(f, o, T_DICT, depth + 1, owned);
@@ -360,7 +398,8 @@ static int flatten_one(flattener *f, PyObject *o, int32_t depth, bool owned)
         return open_other(f, o, i, depth + 1);
     return !PyErr_Occurred() && add_leaf(f, o);
 }
-/* While Python code may run (is_leaf, flatten functions, comparisons of keys), containers could change under us: what is on the stack is counted. */
+/* While Python code may run (is_leaf, flatten functions, comparisons of keys), containers could change under
+ * us: what is on the stack is counted. */
 static int flatten_all(flattener *f, PyObject *tree)
 {
     stack_init(&f->todo);
@@ -434,9 +473,11 @@ static PyObject *join_tuple(tree_node *t, entry *kids)
 static PyObject *join_dataclass(tree_node *t, PyObject *children)
 {
     TypeInfo *i = (TypeInfo *)PyDict_GetItemWithError(registry, t->type);
-    PyObject *none = i ? PyTuple_New(0) : NULL, *o = none ? PyBaseObject_Type.tp_new((PyTypeObject *)t->type, none, NULL) : NULL;
+    PyObject *none = i ? PyTuple_New(0) : NULL,
+             *o = none ? PyBaseObject_Type.tp_new((PyTypeObject *)t->type, none, NULL) : NULL;
     Py_XDECREF(none);
-    if (o && (!set_fields(o, i->flatten, &PyTuple_GET_ITEM(children, 0)) || !set_fields(o, i->unflatten, &PyTuple_GET_ITEM(t->aux, 0))))
+    if (o && (!set_fields(o, i->flatten, &PyTuple_GET_ITEM(children, 0)) ||
+              !set_fields(o, i->unflatten, &PyTuple_GET_ITEM(t->aux, 0))))
         Py_CLEAR(o);
     return o;
 }
@@ -464,7 +505,9 @@ static PyObject *join(tree_node *t, entry *kids) /* kids[0], kids[-1], ... */
     PyObject *c = join_tuple(t, kids);
     if (!c)
         return NULL;
-    r = t->kind == T_NAMED ? PyObject_CallMethodOneArg(t->type, name_make, c) : t->kind == T_DATACLASS ? join_dataclass(t, c) : join_custom(t, c);
+    r = t->kind == T_NAMED     ? PyObject_CallMethodOneArg(t->type, name_make, c)
+      : t->kind == T_DATACLASS ? join_dataclass(t, c)
+                               : join_custom(t, c);
     Py_DECREF(c);
     return r;
 }
@@ -560,23 +603,28 @@ PyObject *pytree_path(PyObject *treedef, Py_ssize_t leaf)
 /* The same for a structure of (args, kwargs): "args[0]['w']", "kwargs['x']". */
 PyObject *pytree_arg_path(PyObject *treedef, Py_ssize_t leaf)
 {
-    PyObject *p = pytree_path(treedef, leaf), *rest = p && PyUnicode_GET_LENGTH(p) >= 3 ? PyUnicode_Substring(p, 3, PyUnicode_GET_LENGTH(p)) : NULL;
+    PyObject *p = pytree_path(treedef, leaf), *rest = p && PyUnicode_GET_LENGTH(p) >= 3
+                                                        ? PyUnicode_Substring(p, 3, PyUnicode_GET_LENGTH(p))
+                                                        : NULL;
     if (rest)
-        Py_SETREF(p, PyUnicode_FromFormat("%s%U", PyUnicode_READ_CHAR(p, 1) == '0' ? "args" : "kwargs", rest));
+        Py_SETREF(p,
+                  PyUnicode_FromFormat("%s%U", PyUnicode_READ_CHAR(p, 1) == '0' ? "args" : "kwargs", rest));
     Py_XDECREF(rest);
     return p;
 }
 
 /* ---- one tree along the structure of another ---- */
-static const char *const kind_names[] = {"a leaf",       "None",           "a tuple",       "a list",      "a dict",
-                                         "a namedtuple", "an OrderedDict", "a defaultdict", "a dataclass", "a node"};
+static const char *const kind_names[] = {"a leaf",      "None",         "a tuple",        "a list",
+                                         "a dict",      "a namedtuple", "an OrderedDict", "a defaultdict",
+                                         "a dataclass", "a node"};
 
 static int mismatch(const TreeDef *d, Py_ssize_t at, PyObject *o, const char *why)
 {
     PyObject *path = path_to(d, at);
     if (path)
-        py_fail(PyExc_ValueError, "pytrees differ%s%U: %s with %zd children is wanted, got a %s%s%s", PyUnicode_GET_LENGTH(path) ? " at " : "", path,
-                kind_names[d->nodes[at].kind], d->nodes[at].arity, Py_TYPE(o)->tp_name, *why ? " " : "", why);
+        py_fail(PyExc_ValueError, "pytrees differ%s%U: %s with %zd children is wanted, got a %s%s%s",
+                PyUnicode_GET_LENGTH(path) ? " at " : "", path, kind_names[d->nodes[at].kind],
+                d->nodes[at].arity, Py_TYPE(o)->tp_name, *why ? " " : "", why);
     Py_XDECREF(path);
     return 0;
 }
@@ -591,7 +639,8 @@ static int length_mismatch(const TreeDef *d, Py_ssize_t at, PyObject *o)
 /* Which keys one dict has and the other has not. */
 static int key_mismatch(const TreeDef *d, Py_ssize_t at, PyObject *o)
 {
-    PyObject *path = path_to(d, at), *keys = d->nodes[at].aux, *missing = PyList_New(0), *more = PyDict_Keys(o);
+    PyObject *path = path_to(d, at), *keys = d->nodes[at].aux, *missing = PyList_New(0),
+             *more = PyDict_Keys(o);
     int ok = path && missing && more;
     for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(keys); i++)
         if (PyDict_Contains(o, PyList_GET_ITEM(keys, i)) != 1)
@@ -600,11 +649,14 @@ static int key_mismatch(const TreeDef *d, Py_ssize_t at, PyObject *o)
         if (PySequence_Contains(keys, PyList_GET_ITEM(more, i)) == 1)
             PySequence_DelItem(more, i);
     if (ok) {
-        PyObject *a = PyList_GET_SIZE(missing) ? PyUnicode_FromFormat("%R is missing", missing) : PyUnicode_FromString("");
-        PyObject *b = PyList_GET_SIZE(more) ? PyUnicode_FromFormat("%R is not wanted", more) : PyUnicode_FromString("");
+        PyObject *a = PyList_GET_SIZE(missing) ? PyUnicode_FromFormat("%R is missing", missing)
+                                               : PyUnicode_FromString("");
+        PyObject *b =
+            PyList_GET_SIZE(more) ? PyUnicode_FromFormat("%R is not wanted", more) : PyUnicode_FromString("");
         if (a && b)
-            py_fail(PyExc_ValueError, "pytrees differ%s%U: a dict with the keys %R is wanted; %U%s%U", PyUnicode_GET_LENGTH(path) ? " at " : "", path,
-                    keys, a, PyUnicode_GET_LENGTH(a) && PyUnicode_GET_LENGTH(b) ? ", " : "", b);
+            py_fail(PyExc_ValueError, "pytrees differ%s%U: a dict with the keys %R is wanted; %U%s%U",
+                    PyUnicode_GET_LENGTH(path) ? " at " : "", path, keys, a,
+                    PyUnicode_GET_LENGTH(a) && PyUnicode_GET_LENGTH(b) ? ", " : "", b);
         Py_XDECREF(a);
         Py_XDECREF(b);
     }
@@ -632,7 +684,9 @@ static int descend_custom(const TreeDef *d, Py_ssize_t at, PyObject *o, stack *s
     if (!(c = children_of(o, i, &aux)))
         return 0;
     int same = PyTuple_GET_SIZE(c) == t->arity ? PyObject_RichCompareBool(aux, t->aux, Py_EQ) : 0;
-    int ok = same > 0 ? push_seq(s, &PyTuple_GET_ITEM(c, 0), t->arity, 0, true) : same == 0 ? mismatch(d, at, o, "other fixed fields") : 0;
+    int ok = same > 0  ? push_seq(s, &PyTuple_GET_ITEM(c, 0), t->arity, 0, true)
+           : same == 0 ? mismatch(d, at, o, "other fixed fields")
+                       : 0;
     Py_DECREF(c);
     Py_DECREF(aux);
     return ok;
@@ -647,11 +701,14 @@ static int descend(const TreeDef *d, Py_ssize_t at, PyObject *o, stack *s)
     case T_LIST:
         if (type != (t->kind == T_TUPLE ? &PyTuple_Type : &PyList_Type) || Py_SIZE(o) != t->arity)
             return length_mismatch(d, at, o);
-        return push_seq(s, t->kind == T_TUPLE ? &PyTuple_GET_ITEM(o, 0) : ((PyListObject *)o)->ob_item, t->arity, 0, true);
+        return push_seq(s, t->kind == T_TUPLE ? &PyTuple_GET_ITEM(o, 0) : ((PyListObject *)o)->ob_item,
+                        t->arity, 0, true);
     case T_DICT:
     case T_ORDERED:
     case T_DEFAULT:
-        if (type != (t->kind == T_DICT ? &PyDict_Type : (PyTypeObject *)(t->kind == T_ORDERED ? ordered_dict : default_dict)))
+        if (type != (t->kind == T_DICT
+                         ? &PyDict_Type
+                         : (PyTypeObject *)(t->kind == T_ORDERED ? ordered_dict : default_dict)))
             return mismatch(d, at, o, "");
         return same_keys(o, t->aux) ? push_values(s, o, t->aux, 0, true) : key_mismatch(d, at, o);
     case T_NAMED:
@@ -679,8 +736,9 @@ static PyObject *flatten_up_to(TreeDef *d, PyObject *tree)
         Py_CLEAR(out);
     return out;
 }
-/* `prefix` says one thing for whole subtrees of d: the list of what it says for each leaf. Nodes that say something are those of d's nodes where the
- * prefix is a leaf (as is_leaf and the types tell; None is one). */
+/* `prefix` says one thing for whole subtrees of d: the list of what it says for each leaf. Nodes that say
+ * something are those of d's nodes where the prefix is a leaf (as is_leaf and the types tell; None is one).
+ */
 PyObject *pytree_broadcast_prefix(PyObject *prefix, PyObject *treedef)
 {
     TreeDef *d = (TreeDef *)treedef;
@@ -692,7 +750,8 @@ PyObject *pytree_broadcast_prefix(PyObject *prefix, PyObject *treedef)
     for (Py_ssize_t i = 0; ok && i < d->n; i++) {
         PyObject *o = s.at[--s.n].o;
         tree_node *t = &d->nodes[i];
-        bool container = o != Py_None && !plain_leaf(o) && (PyTuple_Check(o) || PyList_CheckExact(o) || PyDict_Check(o) || info_of(o));
+        bool container = o != Py_None && !plain_leaf(o) &&
+                         (PyTuple_Check(o) || PyList_CheckExact(o) || PyDict_Check(o) || info_of(o));
         if (t->kind == T_LEAF)
             ok = PyList_Append(out, o) == 0;
         else if (t->kind == T_NONE)
@@ -730,7 +789,10 @@ static void treedef_dealloc(PyObject *o)
     PyObject_GC_Del(o);
     Py_DECREF(type);
 }
-static int same_object(PyObject *x, PyObject *y) { return x == y ? 1 : !x || !y ? 0 : PyObject_RichCompareBool(x, y, Py_EQ); }
+static int same_object(PyObject *x, PyObject *y)
+{
+    return x == y ? 1 : !x || !y ? 0 : PyObject_RichCompareBool(x, y, Py_EQ);
+}
 int pytree_same(PyObject *a, PyObject *b)
 {
     TreeDef *x = (TreeDef *)a, *y = (TreeDef *)b;
@@ -784,12 +846,14 @@ static Py_hash_t treedef_hash(PyObject *o)
 }
 static PyObject *type_name(PyObject *type)
 {
-    return PyType_Check(type) ? PyUnicode_FromString(strrchr(((PyTypeObject *)type)->tp_name, '.') ? strrchr(((PyTypeObject *)type)->tp_name, '.') + 1
-                                                                                                   : ((PyTypeObject *)type)->tp_name)
+    return PyType_Check(type) ? PyUnicode_FromString(strrchr(((PyTypeObject *)type)->tp_name, '.')
+                                                         ? strrchr(((PyTypeObject *)type)->tp_name, '.') + 1
+                                                         : ((PyTypeObject *)type)->tp_name)
                               : PyObject_Repr(type);
 }
 
-static PyObject *join_text(PyObject *list, Py_ssize_t n, const char *open, const char *close, PyObject *names, const char *between)
+static PyObject *join_text(PyObject *list, Py_ssize_t n, const char *open, const char *close, PyObject *names,
+                           const char *between)
 {
     /* The last n texts of the list, in reverse order, become one. */
     PyObject *parts = PyList_New(0), *sep = PyUnicode_FromString(", "), *r = NULL;
@@ -798,7 +862,9 @@ static PyObject *join_text(PyObject *list, Py_ssize_t n, const char *open, const
     for (Py_ssize_t i = 0; ok && i < n; i++) {
         PyObject *kid = PyList_GET_ITEM(list, size - 1 - i), *p;
         PyObject *name = names ? PySequence_GetItem(names, i) : NULL;
-        p = !names ? Py_NewRef(kid) : name ? PyUnicode_FromFormat(*between == ':' ? "%R: %U" : "%S=%U", name, kid) : NULL;
+        p = !names ? Py_NewRef(kid)
+          : name   ? PyUnicode_FromFormat(*between == ':' ? "%R: %U" : "%S=%U", name, kid)
+                   : NULL;
         ok = p && PyList_Append(parts, p) == 0;
         Py_XDECREF(p);
         Py_XDECREF(name);
@@ -866,7 +932,8 @@ static PyObject *get_num_nodes(PyObject *o, void *c)
 static PyObject *unflatten_from(PyObject *treedef, PyObject *leaves)
 {
     PyObject *seq = PySequence_Fast(leaves, "leaves must be a sequence");
-    PyObject *r = seq ? pytree_unflatten(treedef, PySequence_Fast_ITEMS(seq), PySequence_Fast_GET_SIZE(seq)) : NULL;
+    PyObject *r =
+        seq ? pytree_unflatten(treedef, PySequence_Fast_ITEMS(seq), PySequence_Fast_GET_SIZE(seq)) : NULL;
     Py_XDECREF(seq);
     return r;
 }
@@ -876,15 +943,17 @@ static PyObject *treedef_path(PyObject *o, PyObject *leaf)
     Py_ssize_t i = PyNumber_AsSsize_t(leaf, PyExc_OverflowError);
     return i == -1 && PyErr_Occurred() ? NULL : pytree_path(o, i);
 }
-static PyGetSetDef treedef_getset[] = {{"num_leaves", get_num_leaves, NULL, "number of leaves", NULL},
-                                       {"num_nodes", get_num_nodes, NULL, "number of nodes, leaves among them", NULL},
-                                       {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef treedef_getset[] = {
+    {"num_leaves", get_num_leaves, NULL, "number of leaves", NULL},
+    {"num_nodes", get_num_nodes, NULL, "number of nodes, leaves among them", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
 /* As the structure of a tree with numbers for leaves. */
 static PyObject *treedef_reduce(PyObject *o, PyObject *unused)
 {
     (void)unused;
     Py_ssize_t n = ((TreeDef *)o)->leaves;
-    PyObject *m = PyImport_ImportModule("eager.core.pytree"), *make = m ? PyObject_GetAttrString(m, "tree_structure") : NULL;
+    PyObject *m = PyImport_ImportModule("eager.core.pytree"),
+             *make = m ? PyObject_GetAttrString(m, "tree_structure") : NULL;
     PyObject *leaves = make ? PyTuple_New(n) : NULL, *tree = NULL;
     for (Py_ssize_t i = 0; leaves && i < n; i++)
         PyTuple_SET_ITEM(leaves, i, PyLong_FromLong(0));
@@ -925,7 +994,8 @@ static PyMethodDef treedef_methods[] = {
      "customs(): (what flatten gave beside the children, first leaf, number of leaves) of each registered class in the tree"},
     {"__reduce__", treedef_reduce, METH_NOARGS, NULL},
     {"unflatten", unflatten_from, METH_O, "unflatten(leaves): the tree of this structure with these leaves"},
-    {"flatten_up_to", treedef_up_to, METH_O, "flatten_up_to(tree): what the tree has in the places of this structure's leaves"},
+    {"flatten_up_to", treedef_up_to, METH_O,
+     "flatten_up_to(tree): what the tree has in the places of this structure's leaves"},
     {"path", treedef_path, METH_O, "path(i): where leaf i is, as \"[0]['w']\""},
     {NULL, NULL, 0, NULL},
 };
@@ -940,17 +1010,20 @@ static PyType_Slot treedef_slots[] = {
     {Py_tp_methods, treedef_methods},
     {0, NULL},
 };
-static PyType_Spec treedef_spec = {"eager.core.pytree.PyTreeDef", sizeof(TreeDef), 0,
-                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, treedef_slots};
+static PyType_Spec treedef_spec = {
+    "eager.core.pytree.PyTreeDef", sizeof(TreeDef), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, treedef_slots};
 bool pytree_is_treedef(PyObject *o) { return Py_IS_TYPE(o, treedef_type); }
 Py_ssize_t pytree_num_leaves(PyObject *treedef) { return ((TreeDef *)treedef)->leaves; }
 
 /* ---- functions ---- */
-static int tree_args(const char *fn, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **tree, PyObject **is_leaf)
+static int tree_args(const char *fn, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                     PyObject **tree, PyObject **is_leaf)
 {
     *is_leaf = nargs > 1 ? args[1] : NULL;
     Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-    if (nargs < 1 || nargs + nkw > 2 || (nkw && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "is_leaf")))
+    if (nargs < 1 || nargs + nkw > 2 ||
+        (nkw && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "is_leaf")))
         return py_fail(PyExc_TypeError, "%s(tree, is_leaf=None)", fn), 0;
     if (nkw)
         *is_leaf = args[nargs];
@@ -963,7 +1036,8 @@ static PyObject *tree_flatten(PyObject *m, PyObject *const *args, Py_ssize_t nar
 {
     (void)m;
     PyObject *tree, *is_leaf, *leaves, *treedef;
-    if (!tree_args("tree_flatten", args, nargs, kwnames, &tree, &is_leaf) || !pytree_flatten(tree, is_leaf, &leaves, &treedef))
+    if (!tree_args("tree_flatten", args, nargs, kwnames, &tree, &is_leaf) ||
+        !pytree_flatten(tree, is_leaf, &leaves, &treedef))
         return NULL;
     PyObject *r = PyTuple_New(2);
     if (!r) {
@@ -979,7 +1053,10 @@ static PyObject *tree_leaves(PyObject *m, PyObject *const *args, Py_ssize_t narg
 {
     (void)m;
     PyObject *tree, *is_leaf, *leaves;
-    return tree_args("tree_leaves", args, nargs, kwnames, &tree, &is_leaf) && pytree_flatten(tree, is_leaf, &leaves, NULL) ? leaves : NULL;
+    return tree_args("tree_leaves", args, nargs, kwnames, &tree, &is_leaf) &&
+                   pytree_flatten(tree, is_leaf, &leaves, NULL)
+             ? leaves
+             : NULL;
 }
 static PyObject *tree_structure(PyObject *m, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -1039,7 +1116,8 @@ static PyObject *tree_map(PyObject *m, PyObject *const *args, Py_ssize_t nargs, 
 {
     (void)m;
     Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-    if (nargs < 2 || nkw > 1 || (nkw && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "is_leaf")))
+    if (nargs < 2 || nkw > 1 ||
+        (nkw && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "is_leaf")))
         return py_fail(PyExc_TypeError, "tree_map(fn, tree, *rest, is_leaf=None)");
     PyObject *is_leaf = nkw && args[nargs] != Py_None ? args[nargs] : NULL, *treedef = NULL, *r = NULL;
     PyObject **columns = PyMem_Calloc((size_t)nargs, sizeof *columns);
@@ -1074,17 +1152,22 @@ static PyObject *tensor_leaves(PyObject *m, PyObject *tree)
 static PyMethodDef functions[] = {
     {"tree_flatten", FAST(tree_flatten) | METH_KEYWORDS,
      "tree_flatten(tree, is_leaf=None)\n--\n\n(leaves, treedef) of a pytree; dicts in the order of their sorted keys."},
-    {"tree_unflatten", FAST(tree_unflatten), "tree_unflatten(treedef, leaves)\n--\n\nThe inverse of tree_flatten."},
-    {"tree_leaves", FAST(tree_leaves) | METH_KEYWORDS, "tree_leaves(tree, is_leaf=None)\n--\n\nThe leaves of a pytree."},
-    {"tree_structure", FAST(tree_structure) | METH_KEYWORDS, "tree_structure(tree, is_leaf=None)\n--\n\nThe treedef of a pytree."},
+    {"tree_unflatten", FAST(tree_unflatten),
+     "tree_unflatten(treedef, leaves)\n--\n\nThe inverse of tree_flatten."},
+    {"tree_leaves", FAST(tree_leaves) | METH_KEYWORDS,
+     "tree_leaves(tree, is_leaf=None)\n--\n\nThe leaves of a pytree."},
+    {"tree_structure", FAST(tree_structure) | METH_KEYWORDS,
+     "tree_structure(tree, is_leaf=None)\n--\n\nThe treedef of a pytree."},
     {"tree_map", FAST(tree_map) | METH_KEYWORDS,
      "tree_map(fn, tree, *rest, is_leaf=None)\n--\n\nThe tree with fn(leaf, *others) in place of each leaf; the rest has tree's structure, or deeper "
      "ones below its leaves."},
-    {"tensor_leaves", tensor_leaves, METH_O, "tensor_leaves(tree)\n--\n\nThose leaves of a pytree that are tensors."},
+    {"tensor_leaves", tensor_leaves, METH_O,
+     "tensor_leaves(tree)\n--\n\nThose leaves of a pytree that are tensors."},
     {"register_pytree_node", register_node, METH_VARARGS,
      "register_pytree_node(cls, flatten, unflatten)\n--\n\nMakes instances of cls nodes: flatten(x) gives (children, aux), unflatten(aux, children) "
      "the inverse."},
-    {"broadcast_prefix", FAST(broadcast_prefix), "broadcast_prefix(prefix, treedef)\n--\n\nWhat the prefix says for each leaf of the structure."},
+    {"broadcast_prefix", FAST(broadcast_prefix),
+     "broadcast_prefix(prefix, treedef)\n--\n\nWhat the prefix says for each leaf of the structure."},
     {NULL, NULL, 0, NULL},
 };
 static PyObject *from(const char *module, const char *name)
@@ -1095,8 +1178,10 @@ static PyObject *from(const char *module, const char *name)
 }
 int pytree_init(PyObject *module)
 {
-    if (!(treedef_type = py_type(module, &treedef_spec, "PyTreeDef")) || !(info_type = py_type(module, &info_spec, NULL)) ||
-        !(registry = PyDict_New()) || !(ordered_dict = from("collections", "OrderedDict")) || !(default_dict = from("collections", "defaultdict")))
+    if (!(treedef_type = py_type(module, &treedef_spec, "PyTreeDef")) ||
+        !(info_type = py_type(module, &info_spec, NULL)) || !(registry = PyDict_New()) ||
+        !(ordered_dict = from("collections", "OrderedDict")) ||
+        !(default_dict = from("collections", "defaultdict")))
         return -1;
     name_fields = PyUnicode_InternFromString("_fields");
     name_dataclass = PyUnicode_InternFromString("__dataclass_fields__");
@@ -1104,5 +1189,7 @@ int pytree_init(PyObject *module)
     name_metadata = PyUnicode_InternFromString("metadata");
     name_factory = PyUnicode_InternFromString("default_factory");
     name_make = PyUnicode_InternFromString("_make");
-    return name_fields && name_dataclass && name_static && name_metadata && name_factory && name_make ? PyModule_AddFunctions(module, functions) : -1;
+    return name_fields && name_dataclass && name_static && name_metadata && name_factory && name_make
+             ? PyModule_AddFunctions(module, functions)
+             : -1;
 }

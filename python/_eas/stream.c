@@ -88,14 +88,17 @@ static void stream_dealloc(PyObject *o)
     type->tp_free(o);
     Py_DECREF(type);
 }
-/* The stream an argument stands for: a Stream, or with None the current one of that device. Borrowed; NULL with an exception. */
+/* The stream an argument stands for: a Stream, or with None the current one of that device. Borrowed; NULL
+ * with an exception. */
 eas_stream *stream_arg(PyObject *o, const char *what, eas_device *d)
 {
     eas_stream *s;
     if (o && o != Py_None) {
         if (PyObject_TypeCheck(o, G.stream))
             return ((Stream *)o)->s;
-        return py_fail(PyExc_TypeError, "%s must be an eas.Stream or None, got %s", what, Py_TYPE(o)->tp_name), NULL;
+        return py_fail(PyExc_TypeError, "%s must be an eas.Stream or None, got %s", what,
+                       Py_TYPE(o)->tp_name),
+               NULL;
     }
     eas_status st = eas_stream_current(d, &s);
     return st == EAS_OK ? s : (py_raise(st), NULL);
@@ -118,7 +121,9 @@ static PyObject *stream_device(PyObject *o, void *c)
 }
 static PyObject *stream_repr(PyObject *o)
 {
-    return PyUnicode_FromFormat("<eas.Stream on '%s' at %p>", eas_device_name(eas_stream_device(((Stream *)o)->s)), (void *)((Stream *)o)->s);
+    return PyUnicode_FromFormat("<eas.Stream on '%s' at %p>",
+                                eas_device_name(eas_stream_device(((Stream *)o)->s)),
+                                (void *)((Stream *)o)->s);
 }
 static PyObject *stream_richcompare(PyObject *x, PyObject *y, int op)
 {
@@ -150,7 +155,8 @@ static PyObject *stream_exit(PyObject *o, PyObject *args)
     (void)args;
     eas_stream *s = ((Stream *)o)->s;
     if (!depth || entered[depth - 1].s != s)
-        return py_fail(PyExc_RuntimeError, "with stream: blocks must end in the order they began, on their own thread");
+        return py_fail(PyExc_RuntimeError,
+                       "with stream: blocks must end in the order they began, on their own thread");
     depth--;
     eas_stream_use(eas_stream_device(s), entered[depth].former);
     eas_stream_release(s);
@@ -249,7 +255,8 @@ static PyObject *stream_wait_event(PyObject *o, PyObject *e)
 
 #define FAST(f) (PyCFunction)(void (*)(void)) f, METH_FASTCALL
 static PyMethodDef stream_methods[] = {
-    {"synchronize", stream_synchronize, METH_NOARGS, "synchronize(): waits for everything given to it; raises the first failure among it"},
+    {"synchronize", stream_synchronize, METH_NOARGS,
+     "synchronize(): waits for everything given to it; raises the first failure among it"},
     {"record", FAST(stream_record), "record(event=None): marks this point; returns the event"},
     {"wait", stream_wait_event, METH_O, "wait(event): what is given from now on runs after the event"},
     {"__enter__", stream_enter, METH_NOARGS, NULL},
@@ -281,10 +288,14 @@ static PyType_Slot stream_slots[] = {
 };
 static PyType_Spec Stream_spec = {"eas.Stream", sizeof(Stream), 0, Py_TPFLAGS_DEFAULT, stream_slots};
 static PyMethodDef event_methods[] = {
-    {"record", FAST(event_record), "record(stream=None): the event is reached when all given to the stream before is done; returns the event"},
-    {"wait", FAST(event_wait), "wait(stream=None): what is given to the stream from now on runs after the event"},
-    {"synchronize", event_synchronize, METH_NOARGS, "synchronize(): waits until it is reached; raises the first failure before it"},
-    {"elapsed", event_elapsed, METH_O, "elapsed(end): seconds from this event to another of the same device; waits for both"},
+    {"record", FAST(event_record),
+     "record(stream=None): the event is reached when all given to the stream before is done; returns the event"},
+    {"wait", FAST(event_wait),
+     "wait(stream=None): what is given to the stream from now on runs after the event"},
+    {"synchronize", event_synchronize, METH_NOARGS,
+     "synchronize(): waits until it is reached; raises the first failure before it"},
+    {"elapsed", event_elapsed, METH_O,
+     "elapsed(end): seconds from this event to another of the same device; waits for both"},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef event_getset[] = {
@@ -360,7 +371,9 @@ static int add_labels(Graph *g)
         if (!tag)
             return 0;
         if (!(tag & TAG_BUFFER))
-            return py_fail(PyExc_TypeError, "capture: '%U' must be an array or a tensor, got %s", name, Py_TYPE(value)->tp_name), 0;
+            return py_fail(PyExc_TypeError, "capture: '%U' must be an array or a tensor, got %s", name,
+                           Py_TYPE(value)->tp_name),
+                   0;
         eas_status st = eas_capture_label(g->g, PyUnicode_AsUTF8(name), arg.v.data);
         if (st != EAS_OK)
             return py_raise(st), 0;
@@ -455,7 +468,8 @@ static PyType_Slot graph_slots[] = {
     {Py_sq_length, graph_len},
     {0, NULL},
 };
-static PyType_Spec Graph_spec = {"eas.capture", sizeof(Graph), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, graph_slots};
+static PyType_Spec Graph_spec = {"eas.capture", sizeof(Graph), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                                 graph_slots};
 
 /* ---- functions ---- */
 static int optional_device(PyObject *args, PyObject *kw, const char *format, PyObject **o)
@@ -498,10 +512,12 @@ static PyObject *memory_stats(PyObject *m, PyObject *args, PyObject *kw)
     if (!d)
         return NULL;
     eas_memory s = eas_memory_stats(d);
-    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "live_bytes", (unsigned long long)s.live_bytes, "live_count",
-                         (unsigned long long)s.live_count, "cached_bytes", (unsigned long long)s.cached_bytes, "cached_count",
-                         (unsigned long long)s.cached_count, "peak_bytes", (unsigned long long)s.peak_bytes, "hits", (unsigned long long)s.hits,
-                         "misses", (unsigned long long)s.misses, "limit", (unsigned long long)s.limit);
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "live_bytes", (unsigned long long)s.live_bytes,
+                         "live_count", (unsigned long long)s.live_count, "cached_bytes",
+                         (unsigned long long)s.cached_bytes, "cached_count",
+                         (unsigned long long)s.cached_count, "peak_bytes", (unsigned long long)s.peak_bytes,
+                         "hits", (unsigned long long)s.hits, "misses", (unsigned long long)s.misses, "limit",
+                         (unsigned long long)s.limit);
 }
 static PyObject *empty_cache(PyObject *m, PyObject *args, PyObject *kw)
 {
@@ -519,14 +535,18 @@ static PyObject *empty_cache(PyObject *m, PyObject *args, PyObject *kw)
 static PyMethodDef functions[] = {
     {"synchronize", KW(synchronize),
      "synchronize(device=None)\n--\n\nWaits for all streams of the device, or of every device; raises the first failure among their work."},
-    {"current_stream", KW(current_stream), "current_stream(device=None)\n--\n\nThe stream that launches of this thread go to."},
-    {"memory_stats", KW(memory_stats), "memory_stats(device=None)\n--\n\nBytes and buffers in use and kept by a device's pool, as a dict."},
-    {"empty_cache", KW(empty_cache), "empty_cache(device=None)\n--\n\nGives the memory that the pool keeps back to the device, or to every device."},
+    {"current_stream", KW(current_stream),
+     "current_stream(device=None)\n--\n\nThe stream that launches of this thread go to."},
+    {"memory_stats", KW(memory_stats),
+     "memory_stats(device=None)\n--\n\nBytes and buffers in use and kept by a device's pool, as a dict."},
+    {"empty_cache", KW(empty_cache),
+     "empty_cache(device=None)\n--\n\nGives the memory that the pool keeps back to the device, or to every device."},
     {NULL, NULL, 0, NULL},
 };
 int stream_init(PyObject *module)
 {
-    if (!(G.stream = py_type(module, &Stream_spec, "Stream")) || !(G.event = py_type(module, &Event_spec, "Event")) ||
+    if (!(G.stream = py_type(module, &Stream_spec, "Stream")) ||
+        !(G.event = py_type(module, &Event_spec, "Event")) ||
         !(G.graph = py_type(module, &Graph_spec, "capture")))
         return -1;
     return PyModule_AddFunctions(module, functions);

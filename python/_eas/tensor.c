@@ -1,5 +1,5 @@
-/* tensor.c: eas.Tensor: shaped memory on a device. On the cpu it may be memory of an array, of torch or of anyone who
- * speaks DLPack, never copied; a launch takes the eas_arg that every tensor carries ready-made. */
+/* tensor.c: eas.Tensor: shaped memory on a device. On the cpu it may be memory of an array, of torch or of
+ * anyone who speaks DLPack, never copied; a launch takes the eas_arg that every tensor carries ready-made. */
 #include "py.h"
 
 #include <structmember.h>
@@ -11,9 +11,13 @@ static void unknown_device(const char *name)
     const int n = eas_device_count();
     PyObject *list = PyUnicode_FromString("");
     for (int i = 0; i < n && list; i++) {
-        const char *alias = eas_device_facts_get(eas_device_at(i)).alias, *sep = !i ? "" : i + 1 < n ? ", " : " or ";
-        PyObject *more = alias ? PyUnicode_FromFormat("%U%s\"%s\" (alias \"%s\")", list, sep, eas_device_name(eas_device_at(i)), alias)
-                               : PyUnicode_FromFormat("%U%s\"%s\"", list, sep, eas_device_name(eas_device_at(i)));
+        const char *alias = eas_device_facts_get(eas_device_at(i)).alias, *sep = !i        ? ""
+                                                                               : i + 1 < n ? ", "
+                                                                                           : " or ";
+        PyObject *more = alias
+                           ? PyUnicode_FromFormat("%U%s\"%s\" (alias \"%s\")", list, sep,
+                                                  eas_device_name(eas_device_at(i)), alias)
+                           : PyUnicode_FromFormat("%U%s\"%s\"", list, sep, eas_device_name(eas_device_at(i)));
         Py_SETREF(list, more);
     }
     if (list)
@@ -25,7 +29,8 @@ eas_device *py_device_named(const char *name)
     eas_device *d;
     eas_status st = eas_device_get(name, &d);
     if (st == EAS_ERR_UNAVAILABLE)
-        return py_fail(PyExc_RuntimeError, "device '%s' is not available: %s", name, eas_error_message()), NULL;
+        return py_fail(PyExc_RuntimeError, "device '%s' is not available: %s", name, eas_error_message()),
+               NULL;
     if (st != EAS_OK)
         return unknown_device(name), NULL;
     const char *why = eas_device_unavailable(d);
@@ -57,9 +62,11 @@ static int reaches(const void *data, int ndim, const int64_t *shape, const int64
         int64_t *end = strides[i] < 0 ? &lo : &hi;
         if (shape[i] <= 1)
             continue;
-        if (__builtin_mul_overflow(shape[i] - 1, strides[i], &reach) || __builtin_add_overflow(*end, reach, end) || lo < 0 || hi > room)
-            return py_fail(PyExc_ValueError, "a stride of %lld bytes along axis %d, of size %lld, leads out of any memory", (long long)strides[i], i,
-                           (long long)shape[i]),
+        if (__builtin_mul_overflow(shape[i] - 1, strides[i], &reach) ||
+            __builtin_add_overflow(*end, reach, end) || lo < 0 || hi > room)
+            return py_fail(PyExc_ValueError,
+                           "a stride of %lld bytes along axis %d, of size %lld, leads out of any memory",
+                           (long long)strides[i], i, (long long)shape[i]),
                    0;
     }
     return 1;
@@ -71,7 +78,8 @@ static int array_reaches(PyArrayObject *a)
         shape[i] = PyArray_DIM(a, i);
         strides[i] = PyArray_STRIDE(a, i);
     }
-    return PyArray_SIZE(a) == 0 || PyArray_IS_C_CONTIGUOUS(a) || reaches(PyArray_DATA(a), PyArray_NDIM(a), shape, strides, PyArray_ITEMSIZE(a));
+    return PyArray_SIZE(a) == 0 || PyArray_IS_C_CONTIGUOUS(a) ||
+           reaches(PyArray_DATA(a), PyArray_NDIM(a), shape, strides, PyArray_ITEMSIZE(a));
 }
 /* PyArray_FromAny, which itself reads whatever strides __array_interface__ gives. Steals d, as that does. */
 PyObject *tensor_to_array(PyObject *o, PyArray_Descr *d, int flags)
@@ -87,12 +95,14 @@ PyObject *tensor_to_array(PyObject *o, PyArray_Descr *d, int flags)
     Py_XDECREF(as_is);
     return a;
 }
-static int64_t c_strides(int ndim, const int64_t *shape, int64_t size, int64_t *strides) /* returns the element count, or -1 */
+/* returns the element count, or -1 */
+static int64_t c_strides(int ndim, const int64_t *shape, int64_t size, int64_t *strides)
 {
     int64_t count = 1, step = size;
     for (int i = ndim - 1; i >= 0; i--) {
         strides[i] = step;
-        if (__builtin_mul_overflow(count, shape[i], &count) || __builtin_mul_overflow(step, shape[i] ? shape[i] : 1, &step))
+        if (__builtin_mul_overflow(count, shape[i], &count) ||
+            __builtin_mul_overflow(step, shape[i] ? shape[i] : 1, &step))
             return -1;
     }
     return count;
@@ -122,7 +132,9 @@ static int check_shape(int ndim, const int64_t *shape)
         return py_fail(PyExc_ValueError, "%d dims, and no shape (NULL)", ndim), 0;
     for (int i = 0; i < ndim; i++)
         if (shape[i] < 0)
-            return py_fail(PyExc_ValueError, "the size along axis %d is %lld: it must not be negative", i, (long long)shape[i]), 0;
+            return py_fail(PyExc_ValueError, "the size along axis %d is %lld: it must not be negative", i,
+                           (long long)shape[i]),
+                   0;
     return 1;
 }
 static Tensor *make(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
@@ -150,7 +162,8 @@ static Tensor *make(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
     Py_DECREF(t);
     return py_fail(PyExc_ValueError, "the shape is too large"), NULL;
 }
-Tensor *tensor_over(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape, const int64_t *strides, void *data, bool readonly, PyObject *owner)
+Tensor *tensor_over(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape, const int64_t *strides,
+                    void *data, bool readonly, PyObject *owner)
 {
     Tensor *t = make(d, dt, ndim, shape);
     if (!t)
@@ -162,15 +175,18 @@ Tensor *tensor_over(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape,
         memcpy(t->dims + ndim, strides, (size_t)ndim * sizeof *strides);
     if (strides)
         element_strides(t);
-    if (t->arg.count && eas_device_has_host_memory(d) && !reaches(data, ndim, t->dims, t->dims + ndim, (int64_t)eas_dtype_size(dt))) {
+    if (t->arg.count && eas_device_has_host_memory(d) &&
+        !reaches(data, ndim, t->dims, t->dims + ndim, (int64_t)eas_dtype_size(dt))) {
         Py_DECREF(t);
         return NULL;
     }
-    if ((strides && !in_c_order(ndim, shape, strides, (int64_t)eas_dtype_size(dt))) || (uintptr_t)data % eas_dtype_size(dt))
+    if ((strides && !in_c_order(ndim, shape, strides, (int64_t)eas_dtype_size(dt))) ||
+        (uintptr_t)data % eas_dtype_size(dt))
         t->tag = 0;
     return t;
 }
-static Tensor *tensor_alloc_by(eas_status (*alloc)(eas_device *, size_t, eas_buffer **), eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
+static Tensor *tensor_alloc_by(eas_status (*alloc)(eas_device *, size_t, eas_buffer **), eas_device *d,
+                               eas_dtype dt, int ndim, const int64_t *shape)
 {
     Tensor *t = make(d, dt, ndim, shape);
     if (!t)
@@ -184,22 +200,27 @@ static Tensor *tensor_alloc_by(eas_status (*alloc)(eas_device *, size_t, eas_buf
     Py_DECREF(t);
     return py_raise(st), NULL;
 }
-Tensor *tensor_new(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape) { return tensor_alloc_by(eas_buffer_new, d, dt, ndim, shape); }
+Tensor *tensor_new(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
+{
+    return tensor_alloc_by(eas_buffer_new, d, dt, ndim, shape);
+}
 Tensor *tensor_from_array(PyArrayObject *a)
 {
     int dt = py_dtype_of_npy(PyArray_DESCR(a)), ndim = PyArray_NDIM(a);
     int64_t shape[NPY_MAXDIMS], strides[NPY_MAXDIMS];
     if (dt < 0)
-        return py_fail(PyExc_TypeError,
-                       "a tensor cannot hold elements of %R; use bool, int8-int64, uint8-uint64, float16, bfloat16, float32 or float64 in native "
-                       "byte order",
-                       (PyObject *)PyArray_DESCR(a)),
+        return py_fail(
+                   PyExc_TypeError,
+                   "a tensor cannot hold elements of %R; use bool, int8-int64, uint8-uint64, float16, bfloat16, float32 or float64 in native "
+                   "byte order",
+                   (PyObject *)PyArray_DESCR(a)),
                NULL;
     for (int i = 0; i < ndim; i++) {
         shape[i] = PyArray_DIM(a, i);
         strides[i] = PyArray_STRIDE(a, i);
     }
-    return tensor_over(G.cpu, (eas_dtype)dt, ndim, shape, strides, PyArray_DATA(a), !PyArray_ISWRITEABLE(a), (PyObject *)a);
+    return tensor_over(G.cpu, (eas_dtype)dt, ndim, shape, strides, PyArray_DATA(a), !PyArray_ISWRITEABLE(a),
+                       (PyObject *)a);
 }
 static void tensor_dealloc(PyObject *o)
 {
@@ -229,15 +250,20 @@ PyObject *tensor_array_view(Tensor *t)
     static char nothing[8];
     void *data = t->arg.v.data ? t->arg.v.data : nothing;
     int flags = NPY_ARRAY_ALIGNED | (t->arg.flags & EAS_ARG_READONLY ? 0 : NPY_ARRAY_WRITEABLE);
-    PyObject *a = PyArray_NewFromDescr(&PyArray_Type, PyArray_DescrFromType(num), t->ndim, shape, strides, data, flags, NULL);
+    PyObject *a = PyArray_NewFromDescr(&PyArray_Type, PyArray_DescrFromType(num), t->ndim, shape, strides,
+                                       data, flags, NULL);
     if (!a)
         return NULL;
-    PyArray_UpdateFlags((PyArrayObject *)a, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS | NPY_ARRAY_ALIGNED);
+    PyArray_UpdateFlags((PyArrayObject *)a,
+                        NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS | NPY_ARRAY_ALIGNED);
     if (PyArray_SetBaseObject((PyArrayObject *)a, Py_NewRef(t)) < 0)
         Py_CLEAR(a);
     return a;
 }
-static size_t nbytes_of(const Tensor *t) { return (size_t)t->arg.count * eas_dtype_size((eas_dtype)t->arg.dtype); }
+static size_t nbytes_of(const Tensor *t)
+{
+    return (size_t)t->arg.count * eas_dtype_size((eas_dtype)t->arg.dtype);
+}
 
 /* From or to memory of the host; waits. 0 with an exception. */
 int tensor_bytes(eas_device *to, void *dst, eas_device *from, const void *src, size_t n)
@@ -271,7 +297,8 @@ static int fetch_strided(Tensor *t, PyArrayObject *into)
     PyObject *view = NULL;
     int ok = tensor_bytes(NULL, bytes, t->device, (char *)t->arg.v.data + lo, (size_t)(hi - lo));
     if (ok)
-        here = tensor_over(G.cpu, (eas_dtype)t->arg.dtype, t->ndim, t->dims, t->dims + t->ndim, bytes - lo, true, NULL);
+        here = tensor_over(G.cpu, (eas_dtype)t->arg.dtype, t->ndim, t->dims, t->dims + t->ndim, bytes - lo,
+                           true, NULL);
     view = here ? tensor_array_view(here) : NULL;
     ok = view && PyArray_CopyInto(into, (PyArrayObject *)view) == 0;
     Py_XDECREF(view);
@@ -288,8 +315,9 @@ PyObject *tensor_fetch(Tensor *t)
     PyObject *a = num < 0 ? NULL : PyArray_SimpleNew(t->ndim, shape, num);
     if (!a || !t->arg.count)
         return a;
-    int ok = tensor_in_c_order(t) ? tensor_bytes(NULL, PyArray_DATA((PyArrayObject *)a), t->device, t->arg.v.data, nbytes_of(t))
-                                  : fetch_strided(t, (PyArrayObject *)a);
+    int ok = tensor_in_c_order(t)
+               ? tensor_bytes(NULL, PyArray_DATA((PyArrayObject *)a), t->device, t->arg.v.data, nbytes_of(t))
+               : fetch_strided(t, (PyArrayObject *)a);
     if (!ok)
         Py_CLEAR(a);
     return a;
@@ -314,7 +342,8 @@ static PyObject *tensor_array(PyObject *o, PyObject *args, PyObject *kw)
         return NULL;
     bool on_cpu = ((Tensor *)o)->device == G.cpu;
     if (copy == Py_False && !on_cpu)
-        return py_fail(PyExc_ValueError, "a tensor on '%s' becomes an array only by a copy", eas_device_name(((Tensor *)o)->device));
+        return py_fail(PyExc_ValueError, "a tensor on '%s' becomes an array only by a copy",
+                       eas_device_name(((Tensor *)o)->device));
     PyObject *a = tensor_numpy(o, NULL);
     if (!a)
         return NULL;
@@ -339,7 +368,8 @@ static PyObject *tensor_array(PyObject *o, PyObject *args, PyObject *kw)
 /* ---- between devices ---- */
 bool tensor_in_c_order(const Tensor *t)
 {
-    return t->tag || in_c_order(t->ndim, t->dims, t->dims + t->ndim, (int64_t)eas_dtype_size((eas_dtype)t->arg.dtype));
+    return t->tag ||
+           in_c_order(t->ndim, t->dims, t->dims + t->ndim, (int64_t)eas_dtype_size((eas_dtype)t->arg.dtype));
 }
 Tensor *tensor_copy(Tensor *t, eas_device *d)
 {
@@ -352,7 +382,8 @@ Tensor *tensor_copy(Tensor *t, eas_device *d)
         return r;
     }
     PyObject *view = on_host(t) ? tensor_array_view(t) : tensor_fetch(t);
-    PyObject *src = view ? PyArray_NewCopy((PyArrayObject *)view, NPY_CORDER) : NULL; /* NumPy walks the strides */
+    /* NumPy walks the strides */
+    PyObject *src = view ? PyArray_NewCopy((PyArrayObject *)view, NPY_CORDER) : NULL;
     if (!src || !tensor_bytes(d, r->arg.v.data, NULL, PyArray_DATA((PyArrayObject *)src), nbytes_of(r)))
         Py_CLEAR(r);
     Py_XDECREF(src);
@@ -364,21 +395,26 @@ static int same_size(const Tensor *t, const Tensor *o, const char *what)
 {
     if (t->arg.count == o->arg.count && t->arg.dtype == o->arg.dtype && t->tag && o->tag)
         return 1;
-    py_fail(PyExc_ValueError, "%s needs as many contiguous elements of the same dtype on both sides: %lld of %s, and %lld of %s", what,
-            (long long)t->arg.count, eas_dtype_name((eas_dtype)t->arg.dtype), (long long)o->arg.count, eas_dtype_name((eas_dtype)o->arg.dtype));
+    py_fail(
+        PyExc_ValueError,
+        "%s needs as many contiguous elements of the same dtype on both sides: %lld of %s, and %lld of %s",
+        what, (long long)t->arg.count, eas_dtype_name((eas_dtype)t->arg.dtype), (long long)o->arg.count,
+        eas_dtype_name((eas_dtype)o->arg.dtype));
     return 0;
 }
-static PyObject *queue_copy(Tensor *to, Tensor *from, PyObject *to_keep, PyObject *from_keep, bool sync, PyObject *stream)
+static PyObject *queue_copy(Tensor *to, Tensor *from, PyObject *to_keep, PyObject *from_keep, bool sync,
+                            PyObject *stream)
 {
     hooks h;
     eas_launch l = {0};
     eas_device *d = on_host(to) && !on_host(from) ? from->device : to->device;
-    eas_copy_way way =
-        on_host(d == to->device ? from : to) && !eas_device_has_host_memory(d) ? (d == to->device ? EAS_COPY_TO : EAS_COPY_FROM) : EAS_COPY_WITHIN;
+    eas_copy_way way = on_host(d == to->device ? from : to) && !eas_device_has_host_memory(d)
+                         ? (d == to->device ? EAS_COPY_TO : EAS_COPY_FROM)
+                         : EAS_COPY_WITHIN;
     void *hold[2] = {to_keep, from_keep};
     if (!on_host(to) && !on_host(from) && to->device != from->device)
-        return py_fail(PyExc_ValueError, "a copy between '%s' and '%s' goes through the host: use .to()", eas_device_name(to->device),
-                       eas_device_name(from->device));
+        return py_fail(PyExc_ValueError, "a copy between '%s' and '%s' goes through the host: use .to()",
+                       eas_device_name(to->device), eas_device_name(from->device));
     hooks_init(&l, &h);
     l.async = !sync;
     l.hold = hold;
@@ -395,7 +431,8 @@ static PyObject *copy_either(PyObject *o, PyObject *args, PyObject *kw, bool int
     static char *names[] = {"x", "sync", "stream", NULL};
     PyObject *x, *stream = Py_None;
     int sync = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, into ? "O|$pO:copy_from" : "O|$pO:copy_to", names, &x, &sync, &stream))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, into ? "O|$pO:copy_from" : "O|$pO:copy_to", names, &x, &sync,
+                                     &stream))
         return NULL;
     Tensor *self = (Tensor *)o, *other = tensor_wrap(x, NULL), *to = into ? self : other;
     PyObject *r = NULL;
@@ -410,8 +447,14 @@ static PyObject *copy_either(PyObject *o, PyObject *args, PyObject *kw, bool int
     Py_XDECREF(other);
     return r;
 }
-static PyObject *tensor_copy_from(PyObject *o, PyObject *args, PyObject *kw) { return copy_either(o, args, kw, true); }
-static PyObject *tensor_copy_to(PyObject *o, PyObject *args, PyObject *kw) { return copy_either(o, args, kw, false); }
+static PyObject *tensor_copy_from(PyObject *o, PyObject *args, PyObject *kw)
+{
+    return copy_either(o, args, kw, true);
+}
+static PyObject *tensor_copy_to(PyObject *o, PyObject *args, PyObject *kw)
+{
+    return copy_either(o, args, kw, false);
+}
 static PyObject *tensor_to(PyObject *o, PyObject *args, PyObject *kw)
 {
     static char *names[] = {"device", "dtype", NULL};
@@ -575,7 +618,8 @@ static PyObject *eas_zeros(PyObject *m, PyObject *args, PyObject *kw)
 static PyObject *eas_ones(PyObject *m, PyObject *args, PyObject *kw)
 {
     (void)m;
-    static const uint64_t ones[EAS_NDTYPES] = {[EAS_F16] = 0x3c00, [EAS_BF16] = 0x3f80, [EAS_F32] = 0x3f800000, [EAS_F64] = 0x3ff0000000000000};
+    static const uint64_t ones[EAS_NDTYPES] = {
+        [EAS_F16] = 0x3c00, [EAS_BF16] = 0x3f80, [EAS_F32] = 0x3f800000, [EAS_F64] = 0x3ff0000000000000};
     Tensor *t = empty_from(args, kw, "O|$OO:ones");
     if (!t)
         return NULL;
@@ -651,13 +695,15 @@ static PyObject *get_itemsize(PyObject *o, void *c)
 static PyObject *get_nbytes(PyObject *o, void *c)
 {
     (void)c;
-    return PyLong_FromLongLong(((Tensor *)o)->arg.count * (int64_t)eas_dtype_size((eas_dtype)((Tensor *)o)->arg.dtype));
+    return PyLong_FromLongLong(((Tensor *)o)->arg.count *
+                               (int64_t)eas_dtype_size((eas_dtype)((Tensor *)o)->arg.dtype));
 }
 static PyObject *get_contiguous(PyObject *o, void *c)
 {
     (void)c;
     Tensor *t = (Tensor *)o;
-    return PyBool_FromLong(in_c_order(t->ndim, t->dims, t->dims + t->ndim, (int64_t)eas_dtype_size((eas_dtype)t->arg.dtype)));
+    return PyBool_FromLong(
+        in_c_order(t->ndim, t->dims, t->dims + t->ndim, (int64_t)eas_dtype_size((eas_dtype)t->arg.dtype)));
 }
 static PyObject *get_data_ptr(PyObject *o, PyObject *unused)
 {
@@ -679,7 +725,8 @@ static PyObject *tensor_item(PyObject *o, Py_ssize_t i) /* what iterates */
 }
 static PyObject *tensor_to_torch(PyObject *o, PyObject *args, PyObject *kw)
 {
-    PyObject *r = PyTuple_GET_SIZE(args) || (kw && PyDict_GET_SIZE(kw)) ? Py_NewRef(Py_None) : torch_export(NULL, o);
+    PyObject *r =
+        PyTuple_GET_SIZE(args) || (kw && PyDict_GET_SIZE(kw)) ? Py_NewRef(Py_None) : torch_export(NULL, o);
     if (r != Py_None)
         return r;
     Py_CLEAR(r);
@@ -698,13 +745,16 @@ static PyObject *tensor_to_torch(PyObject *o, PyObject *args, PyObject *kw)
 }
 static PyObject *tensor_repr(PyObject *o)
 {
-    PyObject *shape = get_shape(o, NULL), *a = shape ? on_host((Tensor *)o) ? tensor_array_view((Tensor *)o) : tensor_fetch((Tensor *)o) : NULL,
+    PyObject *shape = get_shape(o, NULL),
+             *a = shape ? on_host((Tensor *)o) ? tensor_array_view((Tensor *)o) : tensor_fetch((Tensor *)o)
+                        : NULL,
              *text = NULL;
     if (shape && !a)
         PyErr_Clear();
     text = a ? PyObject_Str(a) : PyUnicode_FromString("...");
     PyObject *r = text ? PyUnicode_FromFormat("eas.Tensor(%U, shape=%S, dtype=%s, device='%s')", text, shape,
-                                              eas_dtype_name((eas_dtype)((Tensor *)o)->arg.dtype), eas_device_name(((Tensor *)o)->device))
+                                              eas_dtype_name((eas_dtype)((Tensor *)o)->arg.dtype),
+                                              eas_device_name(((Tensor *)o)->device))
                        : NULL;
     Py_XDECREF(text);
     Py_XDECREF(a);
@@ -721,12 +771,14 @@ static PyGetSetDef tensor_getset[] = {
     {"size", get_size, NULL, "number of elements", NULL},
     {"itemsize", get_itemsize, NULL, "bytes of an element", NULL},
     {"nbytes", get_nbytes, NULL, "bytes of all elements", NULL},
-    {"is_contiguous", get_contiguous, NULL, "are the elements in C order without gaps? (kernels need that)", NULL},
+    {"is_contiguous", get_contiguous, NULL, "are the elements in C order without gaps? (kernels need that)",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyMethodDef tensor_methods[] = {
     {"to_numpy", tensor_numpy, METH_NOARGS, "to_numpy(): the same as numpy()"},
-    {"numpy", tensor_numpy, METH_NOARGS, "numpy(): the elements as an array; on the cpu the same memory, elsewhere a copy"},
+    {"numpy", tensor_numpy, METH_NOARGS,
+     "numpy(): the elements as an array; on the cpu the same memory, elsewhere a copy"},
     {"to", (PyCFunction)(void (*)(void))tensor_to, METH_VARARGS | METH_KEYWORDS,
      "to(device=None, *, dtype=None): the tensor there and of that dtype; itself if it is so already, else a copy"},
     {"copy_from", (PyCFunction)(void (*)(void))tensor_copy_from, METH_VARARGS | METH_KEYWORDS,
@@ -747,7 +799,8 @@ static PyMemberDef tensor_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 static PyType_Slot tensor_slots[] = {
-    {Py_tp_doc, "Shaped memory on a device; made by eas.tensor, eas.empty, eas.zeros, eas.ones, eas.from_dlpack."},
+    {Py_tp_doc,
+     "Shaped memory on a device; made by eas.tensor, eas.empty, eas.zeros, eas.ones, eas.from_dlpack."},
     {Py_tp_dealloc, tensor_dealloc},
     {Py_tp_repr, tensor_repr},
     {Py_tp_getset, tensor_getset},
@@ -762,7 +815,8 @@ static PyType_Slot tensor_slots[] = {
     {Py_bf_releasebuffer, view_releasebuffer},
     {0, NULL},
 };
-PyType_Spec Tensor_spec = {"eas.Tensor", sizeof(Tensor), sizeof(int64_t), Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, tensor_slots};
+PyType_Spec Tensor_spec = {"eas.Tensor", sizeof(Tensor), sizeof(int64_t),
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, tensor_slots};
 
 static PyObject *eas_from_dlpack(PyObject *m, PyObject *args, PyObject *kw)
 {
@@ -778,7 +832,8 @@ static PyObject *eas_from_dlpack(PyObject *m, PyObject *args, PyObject *kw)
     if (!t || !d || ((Tensor *)t)->device == d)
         return t;
     if (copy == Py_False) {
-        py_fail(PyExc_BufferError, "the data is on '%s': to reach '%s' it must be copied, which copy=False forbids",
+        py_fail(PyExc_BufferError,
+                "the data is on '%s': to reach '%s' it must be copied, which copy=False forbids",
                 eas_device_name(((Tensor *)t)->device), eas_device_name(d));
         return Py_DECREF(t), NULL;
     }
@@ -793,7 +848,8 @@ static PyObject *eas_devices(PyObject *m, PyObject *unused)
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < eas_device_count(); i++) {
         eas_device *d = eas_device_at(i);
-        PyObject *t = Py_BuildValue("(szz)", eas_device_name(d), eas_device_describe(d), eas_device_unavailable(d));
+        PyObject *t =
+            Py_BuildValue("(szz)", eas_device_name(d), eas_device_describe(d), eas_device_unavailable(d));
         if (!t || PyList_Append(list, t) < 0)
             Py_CLEAR(list);
         Py_XDECREF(t);
@@ -807,8 +863,9 @@ static PyObject *device_facts(PyObject *m, PyObject *unused)
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < eas_device_count(); i++) {
         const eas_device_facts f = eas_device_facts_get(eas_device_at(i));
-        PyObject *t = Py_BuildValue("{sssz sz si sz sz}", "name", eas_device_name(eas_device_at(i)), "alias", f.alias, "text", f.text, "dlpack",
-                                    f.dlpack, "absent", f.absent, "failed", f.failed);
+        PyObject *t =
+            Py_BuildValue("{sssz sz si sz sz}", "name", eas_device_name(eas_device_at(i)), "alias", f.alias,
+                          "text", f.text, "dlpack", f.dlpack, "absent", f.absent, "failed", f.failed);
         if (!t || PyList_Append(list, t) < 0)
             Py_CLEAR(list);
         Py_XDECREF(t);
@@ -824,16 +881,20 @@ static PyMethodDef functions[] = {
      "empty(shape, *, device=None, dtype=None)\n--\n\nA tensor of float32 unless told otherwise; its elements are arbitrary."},
     {"zeros", KW(eas_zeros), "zeros(shape, *, device=None, dtype=None)\n--\n\nA tensor of zeros."},
     {"ones", KW(eas_ones), "ones(shape, *, device=None, dtype=None)\n--\n\nA tensor of ones."},
-    {"empty_like", KW(eas_empty_like), "empty_like(x, *, device=None, dtype=None)\n--\n\nA tensor of x's shape, dtype and device."},
-    {"empty_shared", KW(empty_shared), "empty_shared(nbytes, *, device): a tensor of uint8 in memory that host and device share"},
+    {"empty_like", KW(eas_empty_like),
+     "empty_like(x, *, device=None, dtype=None)\n--\n\nA tensor of x's shape, dtype and device."},
+    {"empty_shared", KW(empty_shared),
+     "empty_shared(nbytes, *, device): a tensor of uint8 in memory that host and device share"},
     {"from_dlpack", KW(eas_from_dlpack),
      "from_dlpack(x, *, device=None, copy=None)\n--\n\nA tensor over what x.__dlpack__() gives (or over a DLPack capsule). Copied if copy is True or "
      "the device is another one."},
     {"_rebuild", view_rebuild, METH_VARARGS, "_rebuild(bytes, dtype, shape, device): what pickles call"},
     {"_torch_learn", torch_learn, METH_VARARGS,
      "_torch_learn(path of torch's extension, samples): whether tensors are read by torch's C functions from now on"},
-    {"_to_torch", torch_export, METH_O, "_to_torch(t): a torch tensor over a tensor of the cpu; None where that takes a longer way"},
-    {"_device_facts", device_facts, METH_NOARGS, "_device_facts(): a dict of each device: name, alias, text, dlpack, absent, failed"},
+    {"_to_torch", torch_export, METH_O,
+     "_to_torch(t): a torch tensor over a tensor of the cpu; None where that takes a longer way"},
+    {"_device_facts", device_facts, METH_NOARGS,
+     "_device_facts(): a dict of each device: name, alias, text, dlpack, absent, failed"},
     {"devices", eas_devices, METH_NOARGS, "devices(): (name, description, why unavailable or None) of each"},
     {NULL, NULL, 0, NULL},
 };

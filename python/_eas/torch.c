@@ -1,8 +1,9 @@
 /* torch.c: torch tensors as arguments and as tensors.
  *
- * On the CPU they are read by torch's C functions (torch_direct.c); where those are not known, through the table of C functions that torch's own type
- * offers (DLPack's exchange API), which takes a fraction of what its attributes do. What neither can tell (subclasses, sparse, fake or batched tensors,
- * older versions) is asked attribute by attribute, and so are the reasons for an error. torch is never imported here. */
+ * On the CPU they are read by torch's C functions (torch_direct.c); where those are not known, through the
+ * table of C functions that torch's own type offers (DLPack's exchange API), which takes a fraction of what
+ * its attributes do. What neither can tell (subclasses, sparse, fake or batched tensors, older versions) is
+ * asked attribute by attribute, and so are the reasons for an error. torch is never imported here. */
 #include "dlpack.h"
 
 static struct {
@@ -30,7 +31,8 @@ static PyTypeObject *type_of(PyObject *m, const char *name) /* new reference or 
 }
 static void meet(PyObject *torch, PyTypeObject *type)
 {
-    PyObject *nn = PyObject_GetAttrString(torch, "nn"), *d = PyObject_GetAttr((PyObject *)type, N.requires_grad);
+    PyObject *nn = PyObject_GetAttrString(torch, "nn"),
+             *d = PyObject_GetAttr((PyObject *)type, N.requires_grad);
     if (d && Py_IS_TYPE(d, &PyGetSetDescr_Type)) { /* lives as long as the type */
         PyGetSetDef *def = ((PyGetSetDescrObject *)d)->d_getset;
         T.requires_grad = def->get;
@@ -41,7 +43,8 @@ static void meet(PyObject *torch, PyTypeObject *type)
     G.torch_parameter = type_of(nn, "Parameter");
     G.torch_tensor = (PyTypeObject *)Py_NewRef(type);
     PyErr_Clear();
-    PyObject *threads = PyImport_ImportModule("eas.torch._threads"), *r = threads ? PyObject_CallMethod(threads, "share", "O", torch) : NULL;
+    PyObject *threads = PyImport_ImportModule("eas.torch._threads"),
+             *r = threads ? PyObject_CallMethod(threads, "share", "O", torch) : NULL;
     PyErr_Clear(); /* then each has its own threads */
     Py_XDECREF(r);
     Py_XDECREF(threads);
@@ -53,7 +56,8 @@ bool torch_check(PyObject *o)
     if (torch_check_exact(o))
         return true;
     PyObject *torch = module();
-    PyTypeObject *type = G.torch_tensor ? (PyTypeObject *)Py_NewRef(G.torch_tensor) : type_of(torch, "Tensor");
+    PyTypeObject *type =
+        G.torch_tensor ? (PyTypeObject *)Py_NewRef(G.torch_tensor) : type_of(torch, "Tensor");
     if (!type)
         return PyErr_Clear(), false;
     bool yes = PyObject_TypeCheck(o, type);
@@ -92,10 +96,11 @@ static int recorded(PyObject *o)
 }
 static int refuse_grad(Bound *bd, PyObject *name)
 {
-    py_fail(PyExc_ValueError,
-            "%U: argument '%U' requires grad, which a launch does not record: pass x.detach(), launch under torch.no_grad(), or make the kernel an "
-            "operator with a backward: eas.torch.op",
-            bd->kernel, name);
+    py_fail(
+        PyExc_ValueError,
+        "%U: argument '%U' requires grad, which a launch does not record: pass x.detach(), launch under torch.no_grad(), or make the kernel an "
+        "operator with a backward: eas.torch.op",
+        bd->kernel, name);
     return 0;
 }
 static int refuse_strides(Bound *bd, PyObject *o, PyObject *name)
@@ -103,10 +108,11 @@ static int refuse_strides(Bound *bd, PyObject *o, PyObject *name)
     PyObject *s = PyObject_CallMethodNoArgs(o, N.stride), *shape = PyObject_GetAttr(o, N.shape);
     bd->strided = s && shape;
     if (s && shape)
-        py_fail(PyExc_ValueError,
-                "%U: argument '%U' must be C-contiguous; got strides %S in elements for a torch tensor of %S. Pass x.contiguous(), or "
-                "eas.tensor(x).memory() with x.stride() as arguments",
-                bd->kernel, name, s, shape);
+        py_fail(
+            PyExc_ValueError,
+            "%U: argument '%U' must be C-contiguous; got strides %S in elements for a torch tensor of %S. Pass x.contiguous(), or "
+            "eas.tensor(x).memory() with x.stride() as arguments",
+            bd->kernel, name, s, shape);
     Py_XDECREF(s);
     Py_XDECREF(shape);
     return 0;
@@ -115,18 +121,21 @@ static int refuse_device(Bound *bd, PyObject *o, PyObject *name)
 {
     PyObject *d = PyObject_GetAttr(o, N.device);
     if (d)
-        py_fail(PyExc_ValueError, "%U: argument '%U' is a torch tensor on device '%S'; kernels reach torch's memory on cpu and mps: pass x.cpu()",
-                bd->kernel, name, d);
+        py_fail(
+            PyExc_ValueError,
+            "%U: argument '%U' is a torch tensor on device '%S'; kernels reach torch's memory on cpu and mps: pass x.cpu()",
+            bd->kernel, name, d);
     Py_XDECREF(d);
     return 0;
 }
 static int refuse_memory(Bound *bd, PyObject *o, PyObject *name)
 {
     PyErr_Clear();
-    py_fail(PyExc_ValueError,
-            "%U: argument '%U' is a torch tensor (%s) without plain memory of its own: it is sparse, nested, fake, batched by vmap or functional. "
-            "Under torch.compile, torch.export and torch.vmap call the kernel as an operator: eas.torch.op",
-            bd->kernel, name, Py_TYPE(o)->tp_name);
+    py_fail(
+        PyExc_ValueError,
+        "%U: argument '%U' is a torch tensor (%s) without plain memory of its own: it is sparse, nested, fake, batched by vmap or functional. "
+        "Under torch.compile, torch.export and torch.vmap call the kernel as an operator: eas.torch.op",
+        bd->kernel, name, Py_TYPE(o)->tp_name);
     return 0;
 }
 static int torch_dtype(Bound *bd, PyObject *o, PyObject *name)
@@ -151,7 +160,8 @@ static int bind_mps(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out)
         bd->has_mps = true;
         return PyErr_Occurred() ? 0 : TAG_BUFFER | dt;
     }
-    PyObject *m = PyImport_ImportModule("eas.torch"), *t = m ? PyObject_CallMethod(m, "from_torch", "O", o) : NULL;
+    PyObject *m = PyImport_ImportModule("eas.torch"),
+             *t = m ? PyObject_CallMethod(m, "from_torch", "O", o) : NULL;
     Py_XDECREF(m);
     if (!t)
         return 0;
@@ -191,10 +201,17 @@ static int bind_slowly(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *o
     if (contiguous <= 0)
         return contiguous < 0 ? refuse_memory(bd, o, name) : refuse_strides(bd, o, name);
     if (flag(o, N.is_neg, true) > 0)
-        return py_fail(PyExc_ValueError, "%U: argument '%U' is negated lazily: pass x.resolve_neg()", bd->kernel, name), 0;
-    PyObject *p = PyObject_CallMethodNoArgs(o, N.data_ptr), *n = p ? PyObject_CallMethodNoArgs(o, N.numel) : NULL;
+        return py_fail(PyExc_ValueError, "%U: argument '%U' is negated lazily: pass x.resolve_neg()",
+                       bd->kernel, name),
+               0;
+    PyObject *p = PyObject_CallMethodNoArgs(o, N.data_ptr),
+             *n = p ? PyObject_CallMethodNoArgs(o, N.numel) : NULL;
     if (n)
-        *out = (eas_arg){.v.data = PyLong_AsVoidPtr(p), .count = PyLong_AsLongLong(n), .dtype = (uint8_t)dt, .is_buffer = 1, .flags = EAS_ARG_HOST};
+        *out = (eas_arg){.v.data = PyLong_AsVoidPtr(p),
+                         .count = PyLong_AsLongLong(n),
+                         .dtype = (uint8_t)dt,
+                         .is_buffer = 1,
+                         .flags = EAS_ARG_HOST};
     Py_XDECREF(p);
     Py_XDECREF(n);
     if (PyErr_Occurred() || (out->count && !out->v.data))
@@ -203,7 +220,8 @@ static int bind_slowly(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *o
 }
 
 /* ---- through the table ---- */
-static inline int64_t count_of(const dl_tensor *d, bool *contiguous) /* of a tensor that torch made: nothing overflows */
+/* of a tensor that torch made: nothing overflows */
+static inline int64_t count_of(const dl_tensor *d, bool *contiguous)
 {
     int64_t n = 1;
     *contiguous = true;
@@ -215,15 +233,16 @@ static inline int64_t count_of(const dl_tensor *d, bool *contiguous) /* of a ten
     *contiguous |= n == 0;
     return n;
 }
-/* Whether torch_direct is worth another call. Samples may not be had inside a transform of torch.func, so later arguments ask again: ever less often, in
- * case it is for another reason. */
+/* Whether torch_direct is worth another call. Samples may not be had inside a transform of torch.func, so
+ * later arguments ask again: ever less often, in case it is for another reason. */
 static bool learn(void)
 {
     if (T.learned)
         return false;
     unsigned n = ++T.asked;
     PyObject *torch = n & (n - 1) ? NULL : module();
-    PyObject *m = torch ? PyImport_ImportModule("eas.torch._direct") : NULL, *r = m ? PyObject_CallMethod(m, "learn", "O", torch) : NULL;
+    PyObject *m = torch ? PyImport_ImportModule("eas.torch._direct") : NULL,
+             *r = m ? PyObject_CallMethod(m, "learn", "O", torch) : NULL;
     T.learned = r == Py_True;
     PyErr_Clear(); /* then the other ways stay */
     Py_XDECREF(r);
@@ -264,7 +283,8 @@ int bind_torch(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out)
 /* ---- both ways ---- */
 static PyObject *by_method(PyObject *o)
 {
-    PyObject *f = PyObject_GetAttr(o, N.__dlpack__), *c = f ? PyObject_CallNoArgs(f) : NULL, *t = c ? tensor_from_dlpack(c, Py_None) : NULL;
+    PyObject *f = PyObject_GetAttr(o, N.__dlpack__), *c = f ? PyObject_CallNoArgs(f) : NULL,
+             *t = c ? tensor_from_dlpack(c, Py_None) : NULL;
     Py_XDECREF(c);
     Py_XDECREF(f);
     return t;
@@ -272,11 +292,14 @@ static PyObject *by_method(PyObject *o)
 PyObject *torch_import(PyObject *o)
 {
     dl_versioned *m = NULL;
-    int cpu = flag(o, N.is_cpu, false), grad = cpu < 0 ? -1 : needs_grad(o), neg = grad < 0 ? -1 : flag(o, N.is_neg, true);
+    int cpu = flag(o, N.is_cpu, false), grad = cpu < 0 ? -1 : needs_grad(o),
+        neg = grad < 0 ? -1 : flag(o, N.is_neg, true);
     if (neg < 0)
         return NULL;
     if (grad)
-        return py_fail(PyExc_BufferError, "the torch tensor requires grad: pass x.detach(), or use eas.from_torch, which does that");
+        return py_fail(
+            PyExc_BufferError,
+            "the torch tensor requires grad: pass x.detach(), or use eas.from_torch, which does that");
     if (neg)
         return py_fail(PyExc_BufferError, "the torch tensor is negated lazily: pass x.resolve_neg()");
     if (!T.api || !cpu)
@@ -296,11 +319,12 @@ void torch_explain(PyObject *o)
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(trace);
-    py_fail(PyExc_BufferError,
-            "the torch tensor (%s) has no plain memory to share: it is sparse, nested, quantized or fake, or stands for one inside torch.vmap or "
-            "another transform, where "
-            "kernels are called as operators: eas.torch.op",
-            Py_TYPE(o)->tp_name);
+    py_fail(
+        PyExc_BufferError,
+        "the torch tensor (%s) has no plain memory to share: it is sparse, nested, quantized or fake, or stands for one inside torch.vmap or "
+        "another transform, where "
+        "kernels are called as operators: eas.torch.op",
+        Py_TYPE(o)->tp_name);
 }
 PyObject *torch_export(PyObject *module_, PyObject *o)
 {
@@ -326,14 +350,19 @@ static PyObject *or_none(PyObject *o) { return o ? o : Py_None; }
 
 PyObject *torch_launch(Compiled *ck, PyObject *const *objs, int n, const Options *o, const eas_launch *l)
 {
-    PyObject *grid = l->has_grid ? Py_BuildValue("(LLL)", (long long)l->grid[0], (long long)l->grid[1], (long long)l->grid[2]) : Py_NewRef(Py_None);
+    PyObject *grid = l->has_grid ? Py_BuildValue("(LLL)", (long long)l->grid[0], (long long)l->grid[1],
+                                                 (long long)l->grid[2])
+                                 : Py_NewRef(Py_None);
     PyObject *rt = grid ? runtime_args(ck->params, objs, n) : NULL;
-    PyObject *kw =
-        rt ? Py_BuildValue("{sOsOsOsOsOsOsO}", "grid", grid, "tptg", or_none(o->tptg), "shape", or_none(o->shape), "nthreads", or_none(o->nthreads),
-                           "sync", o->sync ? o->sync : Py_True, "stream", or_none(o->stream), "debug", l->debug ? Py_True : Py_False)
-           : NULL;
-    PyObject *m = kw ? PyImport_ImportModule("eas.torch") : NULL, *f = m ? PyObject_GetAttrString(m, "_launch") : NULL;
-    PyObject *pos = f ? PyTuple_Pack(2, (PyObject *)ck, rt) : NULL, *r = pos ? PyObject_Call(f, pos, kw) : NULL;
+    PyObject *kw = rt ? Py_BuildValue("{sOsOsOsOsOsOsO}", "grid", grid, "tptg", or_none(o->tptg), "shape",
+                                      or_none(o->shape), "nthreads", or_none(o->nthreads), "sync",
+                                      o->sync ? o->sync : Py_True, "stream", or_none(o->stream), "debug",
+                                      l->debug ? Py_True : Py_False)
+                      : NULL;
+    PyObject *m = kw ? PyImport_ImportModule("eas.torch") : NULL,
+             *f = m ? PyObject_GetAttrString(m, "_launch") : NULL;
+    PyObject *pos = f ? PyTuple_Pack(2, (PyObject *)ck, rt) : NULL,
+             *r = pos ? PyObject_Call(f, pos, kw) : NULL;
     Py_XDECREF(pos);
     Py_XDECREF(f);
     Py_XDECREF(m);

@@ -1,12 +1,15 @@
-/* torch_direct.c: torch tensors on the CPU read by torch's own C functions, a few instructions each, without Python in between.
+/* torch_direct.c: torch tensors on the CPU read by torch's own C functions, a few instructions each, without
+ * Python in between.
  *
- * Nothing here knows how torch lays its objects out. A Python tensor holds one pointer to its c10::TensorImpl; where, is found by looking for the
- * address that `_cdata` gives (torch_learn), and everything else is asked of functions that torch exports: the C ABI of its ahead-of-time compiler and
- * methods of TensorImpl itself. Functions that would throw are not called: only objects of that very class are read (by their table of virtual functions,
- * which every C++ object of this platform begins with); sparse, nested, quantized, batched, functional and wrapped tensors are of classes derived from it.
+ * Nothing here knows how torch lays its objects out. A Python tensor holds one pointer to its
+ * c10::TensorImpl; where, is found by looking for the address that `_cdata` gives (torch_learn), and
+ * everything else is asked of functions that torch exports: the C ABI of its ahead-of-time compiler and
+ * methods of TensorImpl itself. Functions that would throw are not called: only objects of that very class
+ * are read (by their table of virtual functions, which every C++ object of this platform begins with);
+ * sparse, nested, quantized, batched, functional and wrapped tensors are of classes derived from it.
  *
- * What was learned is believed only if samples of all kinds, eas/torch/_direct.py, read as torch's attributes say. Until then, and in a torch where it
- * does not fit, arguments are read as torch.c describes. */
+ * What was learned is believed only if samples of all kinds, eas/torch/_direct.py, read as torch's attributes
+ * say. Until then, and in a torch where it does not fit, arguments are read as torch.c describes. */
 #include "dlpack.h"
 
 #include <dlfcn.h>
@@ -49,10 +52,12 @@ static const struct {
     const char *symbol;
     eas_dtype dt;
 } dtypes[] = {
-    {"aoti_torch_dtype_bool", EAS_BOOL},   {"aoti_torch_dtype_int8", EAS_I8},       {"aoti_torch_dtype_int16", EAS_I16},
-    {"aoti_torch_dtype_int32", EAS_I32},   {"aoti_torch_dtype_int64", EAS_I64},     {"aoti_torch_dtype_uint8", EAS_U8},
-    {"aoti_torch_dtype_uint16", EAS_U16},  {"aoti_torch_dtype_uint32", EAS_U32},    {"aoti_torch_dtype_uint64", EAS_U64},
-    {"aoti_torch_dtype_float16", EAS_F16}, {"aoti_torch_dtype_bfloat16", EAS_BF16}, {"aoti_torch_dtype_float32", EAS_F32},
+    {"aoti_torch_dtype_bool", EAS_BOOL},     {"aoti_torch_dtype_int8", EAS_I8},
+    {"aoti_torch_dtype_int16", EAS_I16},     {"aoti_torch_dtype_int32", EAS_I32},
+    {"aoti_torch_dtype_int64", EAS_I64},     {"aoti_torch_dtype_uint8", EAS_U8},
+    {"aoti_torch_dtype_uint16", EAS_U16},    {"aoti_torch_dtype_uint32", EAS_U32},
+    {"aoti_torch_dtype_uint64", EAS_U64},    {"aoti_torch_dtype_float16", EAS_F16},
+    {"aoti_torch_dtype_bfloat16", EAS_BF16}, {"aoti_torch_dtype_float32", EAS_F32},
     {"aoti_torch_dtype_float64", EAS_F64},
 };
 
@@ -66,7 +71,8 @@ static inline int read_tensor(const reader *r, PyObject *o, eas_arg *out)
         return 0;
     if (r->dtype(t, &code) || (uint32_t)code >= CODES || !r->tags[code])
         return 0;
-    if (!r->has_storage(*t) || r->device_type(t, &device) || device != r->cpu_type || r->contiguous(t, &contiguous) || !contiguous || r->negated(t))
+    if (!r->has_storage(*t) || r->device_type(t, &device) || device != r->cpu_type ||
+        r->contiguous(t, &contiguous) || !contiguous || r->negated(t))
         return 0;
     if (r->requires_grad(*t) && r->grad_mode())
         return 0;
@@ -91,7 +97,8 @@ static bool find_functions(void *lib, reader *r)
     FUNCTIONS(X)
 #undef X
     const char *table = dlsym(lib, "_ZTVN3c1010TensorImplE");
-    r->virtuals = table ? table + 2 * sizeof(void *) : NULL; /* behind the offset to the top and the type's description */
+    /* behind the offset to the top and the type's description */
+    r->virtuals = table ? table + 2 * sizeof(void *) : NULL;
     r->cpu_type = r->cpu();
     return table != NULL;
 }
@@ -114,7 +121,8 @@ static bool well_formed(PyObject *samples)
 {
     for (Py_ssize_t k = 0; k < PyList_GET_SIZE(samples); k++) {
         PyObject *s = PyList_GET_ITEM(samples, k);
-        if (!PyTuple_Check(s) || PyTuple_GET_SIZE(s) != 3 || !torch_check(part(s, 0)) || !torch_check_exact(part(s, 0)) || !PyLong_Check(part(s, 1)))
+        if (!PyTuple_Check(s) || PyTuple_GET_SIZE(s) != 3 || !torch_check(part(s, 0)) ||
+            !torch_check_exact(part(s, 0)) || !PyLong_Check(part(s, 1)))
             return false;
     }
     return PyList_GET_SIZE(samples) > 0;
@@ -130,7 +138,8 @@ static bool holds(PyObject *sample, Py_ssize_t at)
 static bool find_place(PyObject *samples, reader *r)
 {
     int found = 0;
-    for (Py_ssize_t at = sizeof(PyObject); at + (Py_ssize_t)sizeof(void *) <= G.torch_tensor->tp_basicsize; at += sizeof(void *)) {
+    for (Py_ssize_t at = sizeof(PyObject); at + (Py_ssize_t)sizeof(void *) <= G.torch_tensor->tp_basicsize;
+         at += sizeof(void *)) {
         Py_ssize_t k = 0, n = PyList_GET_SIZE(samples);
         while (k < n && holds(PyList_GET_ITEM(samples, k), at))
             k++;
@@ -149,8 +158,8 @@ static bool reads_alike(const reader *r, PyObject *sample)
     unsigned long long data;
     long long count;
     PyObject *dtype;
-    return tag && PyArg_ParseTuple(expected, "KLO", &data, &count, &dtype) && (uintptr_t)a.v.data == data && a.count == count &&
-           (tag & TAG_DTYPE) == py_dtype_of_torch(NULL, dtype);
+    return tag && PyArg_ParseTuple(expected, "KLO", &data, &count, &dtype) && (uintptr_t)a.v.data == data &&
+           a.count == count && (tag & TAG_DTYPE) == py_dtype_of_torch(NULL, dtype);
 }
 static bool all_alike(const reader *r, PyObject *samples)
 {
@@ -169,8 +178,10 @@ PyObject *torch_learn(PyObject *m, PyObject *args)
     if (!well_formed(samples))
         Py_RETURN_FALSE;
     reader r = {0};
-    void *lib = dlopen(library, RTLD_LAZY | RTLD_NOLOAD); /* torch's extension: what it needs is looked through as well */
-    bool fits = lib && find_functions(lib, &r) && find_dtypes(lib, &r) && find_place(samples, &r) && all_alike(&r, samples);
+    /* torch's extension: what it needs is looked through as well */
+    void *lib = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+    bool fits = lib && find_functions(lib, &r) && find_dtypes(lib, &r) && find_place(samples, &r) &&
+                all_alike(&r, samples);
     if (lib)
         dlclose(lib); /* it stays: torch is imported */
     if (PyErr_Occurred())

@@ -1,5 +1,6 @@
-/* trace.c: the trace of one kernel body. While a body runs, its trace is current on that thread; mk's functions and the
- * operators of traced values append to it. A trace that is over keeps its (now useless) values harmless. */
+/* trace.c: the trace of one kernel body. While a body runs, its trace is current on that thread; mk's
+ * functions and the operators of traced values append to it. A trace that is over keeps its (now useless)
+ * values harmless. */
 #include "py.h"
 
 static _Thread_local Trace *current;
@@ -50,8 +51,10 @@ Trace *trace_enter(const char *what)
 {
     Trace *t = current;
     if (!t) {
-        py_fail_at(PyExc_RuntimeError, "mk.%s works only while a kernel is traced: call it inside a function under @eas.kernel, and launch that",
-                   what);
+        py_fail_at(
+            PyExc_RuntimeError,
+            "mk.%s works only while a kernel is traced: call it inside a function under @eas.kernel, and launch that",
+            what);
         return NULL;
     }
     const char *file;
@@ -105,4 +108,5 @@ static void trace_dealloc(PyObject *o)
     Py_DECREF(type);
 }
 static PyType_Slot trace_slots[] = {{Py_tp_dealloc, trace_dealloc}, {0, NULL}};
-PyType_Spec Trace_spec = {"eas._eas.Trace", sizeof(Trace), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, trace_slots};
+PyType_Spec Trace_spec = {"eas._eas.Trace", sizeof(Trace), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, trace_slots};

@@ -1,7 +1,7 @@
-/* value.c: traced values. A Value is an SSA value of the trace it was made in; Python's operators on it append
- * instructions through eas_builder_apply, which adapts literals, promotes dtypes and broadcasts shapes. What would need the
- * value itself (bool, int, iteration) raises and says what to write instead. A Buffer is an array parameter or a
- * threadgroup array: it goes to mk.load and mk.store only. */
+/* value.c: traced values. A Value is an SSA value of the trace it was made in; Python's operators on it
+ * append instructions through eas_builder_apply, which adapts literals, promotes dtypes and broadcasts
+ * shapes. What would need the value itself (bool, int, iteration) raises and says what to write instead. A
+ * Buffer is an array parameter or a threadgroup array: it goes to mk.load and mk.store only. */
 #include "py.h"
 
 #include <math.h>
@@ -47,8 +47,10 @@ bool number_check(PyObject *o) { return PyLong_Check(o) || PyFloat_Check(o) || P
 
 static int stale(Trace *owner)
 {
-    py_fail_at(PyExc_RuntimeError, "a value traced in kernel '%U' is used outside that trace; values live only while the kernel's body runs",
-               owner->name);
+    py_fail_at(
+        PyExc_RuntimeError,
+        "a value traced in kernel '%U' is used outside that trace; values live only while the kernel's body runs",
+        owner->name);
     return -1;
 }
 /* A value lives as long as the loop or branch whose body made it. */
@@ -93,7 +95,10 @@ static int literal_numpy(Trace *t, PyObject *o, eas_value *out)
 }
 
 /* A name that has no value here (eas._flow.Undefined) says why. */
-static bool undefined_fail(PyObject *o) { return G.undefined && Py_IS_TYPE(o, G.undefined) && PyObject_IsTrue(o) < 0; }
+static bool undefined_fail(PyObject *o)
+{
+    return G.undefined && Py_IS_TYPE(o, G.undefined) && PyObject_IsTrue(o) < 0;
+}
 int value_of(Trace *t, PyObject *o, eas_value *out)
 {
     if (Py_IS_TYPE(o, G.value)) {
@@ -132,7 +137,8 @@ int value_of(Trace *t, PyObject *o, eas_value *out)
 static PyObject *label(PyObject *o) /* what an object is, for messages */
 {
     if ((Py_IS_TYPE(o, G.buffer) || Py_IS_TYPE(o, G.value)) && ((Value *)o)->name)
-        return PyUnicode_FromFormat("%s '%U'", Py_IS_TYPE(o, G.buffer) ? "the buffer" : "the scalar parameter", ((Value *)o)->name);
+        return PyUnicode_FromFormat(
+            "%s '%U'", Py_IS_TYPE(o, G.buffer) ? "the buffer" : "the scalar parameter", ((Value *)o)->name);
     if (Py_IS_TYPE(o, G.buffer))
         return PyUnicode_FromString("a buffer");
     if (value_check(o))
@@ -153,7 +159,9 @@ int value_arg(Trace *t, PyObject *o, const char *fn, const char *arg, eas_value 
 {
     int r = value_of(t, o, out);
     if (r == 0)
-        wrong_arg(o, fn, arg, Py_IS_TYPE(o, G.buffer) ? "a value or a number (read a buffer with mk.load)" : "a value or a number");
+        wrong_arg(o, fn, arg,
+                  Py_IS_TYPE(o, G.buffer) ? "a value or a number (read a buffer with mk.load)"
+                                          : "a value or a number");
     return r == 1;
 }
 int buffer_arg(Trace *t, PyObject *o, const char *fn, const char *arg, eas_value *out)
@@ -169,7 +177,9 @@ int buffer_arg(Trace *t, PyObject *o, const char *fn, const char *arg, eas_value
 /* ---- operators ---- */
 static Trace *trace_of(PyObject *o)
 {
-    return Py_IS_TYPE(o, G.value) || Py_IS_TYPE(o, G.buffer) ? ((Value *)o)->trace : Py_IS_TYPE(o, G.var) ? ((Var *)o)->trace : NULL;
+    return Py_IS_TYPE(o, G.value) || Py_IS_TYPE(o, G.buffer) ? ((Value *)o)->trace
+         : Py_IS_TYPE(o, G.var)                              ? ((Var *)o)->trace
+                                                             : NULL;
 }
 static Trace *enter(PyObject *x, PyObject *y)
 {
@@ -178,7 +188,8 @@ static Trace *enter(PyObject *x, PyObject *y)
         return stale(owner), NULL;
     return trace_enter("operator");
 }
-static PyObject *combine(eas_value (*f)(Trace *, eas_op, eas_value, eas_value), eas_op op, PyObject *x, PyObject *y)
+static PyObject *combine(eas_value (*f)(Trace *, eas_op, eas_value, eas_value), eas_op op, PyObject *x,
+                         PyObject *y)
 {
     eas_value a, b;
     Trace *t = enter(x, y);
@@ -191,8 +202,14 @@ static PyObject *combine(eas_value (*f)(Trace *, eas_op, eas_value, eas_value), 
         Py_RETURN_NOTIMPLEMENTED;
     return r < 0 ? NULL : value_new(t, f(t, op, a, b));
 }
-static eas_value by_elements(Trace *t, eas_op op, eas_value a, eas_value b) { return eas_builder_apply(t->b, op, a, b, 0); }
-static eas_value by_rows(Trace *t, eas_op op, eas_value a, eas_value b) { return (void)op, eas_builder_matmul(t->b, a, b, 0); }
+static eas_value by_elements(Trace *t, eas_op op, eas_value a, eas_value b)
+{
+    return eas_builder_apply(t->b, op, a, b, 0);
+}
+static eas_value by_rows(Trace *t, eas_op op, eas_value a, eas_value b)
+{
+    return (void)op, eas_builder_matmul(t->b, a, b, 0);
+}
 static PyObject *apply2(eas_op op, PyObject *x, PyObject *y) { return combine(by_elements, op, x, y); }
 static PyObject *apply1(eas_op op, PyObject *x)
 {
@@ -259,8 +276,9 @@ static eas_value one_like(Trace *t, eas_value x)
     eas_value one = eas_builder_const_typed(t->b, eas_value_dtype(t->b, x), 1.0, 1);
     return rank ? eas_builder_broadcast(t->b, one, rank, shape) : one;
 }
-/* Whole exponents of floats are products as long as those stay within two units of the last place, and lose nothing to an overflow or
- * underflow on the way: up to 3, and 1 / x. Beyond that it is the power function's. */
+/* Whole exponents of floats are products as long as those stay within two units of the last place, and lose
+ * nothing to an overflow or underflow on the way: up to 3, and 1 / x. Beyond that it is the power function's.
+ */
 static PyObject *float_power(Trace *t, eas_value x, PyObject *y, long long n)
 {
     if (n > 0 && n <= 3)
@@ -268,7 +286,9 @@ static PyObject *float_power(Trace *t, eas_value x, PyObject *y, long long n)
     if (n == -1)
         return value_new(t, eas_builder_apply(t->b, OP.div, eas_builder_const_float(t->b, 1.0), x, 0));
     double e = PyFloat_AsDouble(y);
-    return PyErr_Occurred() ? NULL : value_new(t, eas_builder_apply(t->b, OP.pow, x, eas_builder_const_float(t->b, e), 0));
+    return PyErr_Occurred()
+             ? NULL
+             : value_new(t, eas_builder_apply(t->b, OP.pow, x, eas_builder_const_float(t->b, e), 0));
 }
 static PyObject *literal_power(Trace *t, eas_value x, PyObject *y)
 {
@@ -279,9 +299,12 @@ static PyObject *literal_power(Trace *t, eas_value x, PyObject *y)
     if (eas_dtype_kind(eas_value_dtype(t->b, x)) == 'f')
         return float_power(t, x, y, over ? 0 : n);
     if (over || n > 4096)
-        return py_fail_at(PyExc_ValueError, "an integer to the literal power %S: only 0 to 4096 are unrolled", y);
+        return py_fail_at(PyExc_ValueError, "an integer to the literal power %S: only 0 to 4096 are unrolled",
+                          y);
     if (n < 0)
-        return py_fail_at(PyExc_ValueError, "an integer to the negative power %lld is not an integer: cast it to a float first", n);
+        return py_fail_at(PyExc_ValueError,
+                          "an integer to the negative power %lld is not an integer: cast it to a float first",
+                          n);
     return value_new(t, int_power(t, x, n));
 }
 
@@ -298,7 +321,8 @@ static int simple_power(Trace *t, eas_value x, double e, eas_value *out)
     if (e == 0.5 || e == -0.5)
         *out = eas_builder_apply(t->b, e > 0 ? OP.sqrt : OP.rsqrt, without_sign(t, x), 0, 0);
     else if (e == 2)
-        *out = eas_builder_apply(t->b, OP.mul, x, eas_builder_apply(t->b, OP.mul, x, eas_builder_const_float(t->b, 1), 0), 0);
+        *out = eas_builder_apply(t->b, OP.mul, x,
+                                 eas_builder_apply(t->b, OP.mul, x, eas_builder_const_float(t->b, 1), 0), 0);
     else
         return 0;
     return 1;
@@ -326,14 +350,17 @@ static PyObject *nb_pow(PyObject *x, PyObject *y, PyObject *mod)
 }
 
 /* ---- functions of others: Python's, math's, NumPy's ---- */
-/* "; write mk.maximum(x, y) for max": of the call that is under way, as far as the bytecode tells. New reference, perhaps empty. */
+/* "; write mk.maximum(x, y) for max": of the call that is under way, as far as the bytecode tells. New
+ * reference, perhaps empty. */
 static PyObject *hint_of(const char *finder)
 {
     PyFrameObject *py = PyEval_GetFrame();
-    PyObject *m = py ? PyImport_ImportModule("eas._names") : NULL, *code = py ? (PyObject *)PyFrame_GetCode(py) : NULL;
+    PyObject *m = py ? PyImport_ImportModule("eas._names") : NULL,
+             *code = py ? (PyObject *)PyFrame_GetCode(py) : NULL;
     PyObject *pair = m ? PyObject_CallMethod(m, finder, "Oi", code, PyFrame_GetLasti(py)) : NULL, *r = NULL;
     if (pair && pair != Py_None)
-        r = PyUnicode_FromFormat("Write %U in place of %U. ", PyTuple_GET_ITEM(pair, 1), PyTuple_GET_ITEM(pair, 0));
+        r = PyUnicode_FromFormat("Write %U in place of %U. ", PyTuple_GET_ITEM(pair, 1),
+                                 PyTuple_GET_ITEM(pair, 0));
     PyErr_Clear();
     Py_XDECREF(pair);
     Py_XDECREF(m);
@@ -343,12 +370,18 @@ static PyObject *hint_of(const char *finder)
 static PyObject *instead_hint(void) { return hint_of("called"); }
 static PyObject *numpy_fail(PyObject *name)
 {
-    PyObject *m = PyImport_ImportModule("eas._names"), *w = m ? PyObject_CallMethod(m, "instead", "O", name) : NULL;
+    PyObject *m = PyImport_ImportModule("eas._names"),
+             *w = m ? PyObject_CallMethod(m, "instead", "O", name) : NULL;
     if (w && w != Py_None)
-        py_fail_at(PyExc_TypeError, "np.%U of a traced value: NumPy computes with arrays, and here there are none yet. Write %U", name, w);
+        py_fail_at(
+            PyExc_TypeError,
+            "np.%U of a traced value: NumPy computes with arrays, and here there are none yet. Write %U",
+            name, w);
     else if (w)
-        py_fail_at(PyExc_TypeError, "np.%U of a traced value: NumPy computes with arrays, and here there are none yet. Use the functions of mk",
-                   name);
+        py_fail_at(
+            PyExc_TypeError,
+            "np.%U of a traced value: NumPy computes with arrays, and here there are none yet. Use the functions of mk",
+            name);
     Py_XDECREF(w);
     Py_XDECREF(m);
     return NULL;
@@ -356,7 +389,9 @@ static PyObject *numpy_fail(PyObject *name)
 /* NumPy hands some of its scalars over as arrays of no dims. New reference. */
 static PyObject *scalar_of(PyObject *o)
 {
-    return PyArray_Check(o) && !PyArray_NDIM((PyArrayObject *)o) ? PyArray_ToScalar(PyArray_DATA((PyArrayObject *)o), o) : Py_NewRef(o);
+    return PyArray_Check(o) && !PyArray_NDIM((PyArrayObject *)o)
+             ? PyArray_ToScalar(PyArray_DATA((PyArrayObject *)o), o)
+             : Py_NewRef(o);
 }
 /* NumPy's scalars leave operators to us; every other function of NumPy is told what to write instead. */
 PyObject *value_array_ufunc(PyObject *self, PyObject *args, PyObject *kw)
@@ -365,16 +400,21 @@ PyObject *value_array_ufunc(PyObject *self, PyObject *args, PyObject *kw)
     static const struct {
         const char *name;
         eas_op *op;
-    } ops[] = {{"add", &OP.add},         {"subtract", &OP.sub},          {"multiply", &OP.mul},   {"divide", &OP.div},
-               {"true_divide", &OP.div}, {"floor_divide", &OP.floordiv}, {"remainder", &OP.mod},  {"bitwise_and", &OP.and },
-               {"bitwise_or", &OP.or },  {"bitwise_xor", &OP.xor },      {"left_shift", &OP.shl}, {"right_shift", &OP.shr},
-               {"less", &OP.lt},         {"less_equal", &OP.le},         {"greater", &OP.gt},     {"greater_equal", &OP.ge},
-               {"equal", &OP.eq},        {"not_equal", &OP.ne}};
-    PyObject *name = PyTuple_GET_SIZE(args) > 2 ? PyObject_GetAttrString(PyTuple_GET_ITEM(args, 0), "__name__") : NULL, *r = NULL;
+    } ops[] = {{"add", &OP.add},          {"subtract", &OP.sub},     {"multiply", &OP.mul},
+               {"divide", &OP.div},       {"true_divide", &OP.div},  {"floor_divide", &OP.floordiv},
+               {"remainder", &OP.mod},    {"bitwise_and", &OP.and }, {"bitwise_or", &OP.or },
+               {"bitwise_xor", &OP.xor }, {"left_shift", &OP.shl},   {"right_shift", &OP.shr},
+               {"less", &OP.lt},          {"less_equal", &OP.le},    {"greater", &OP.gt},
+               {"greater_equal", &OP.ge}, {"equal", &OP.eq},         {"not_equal", &OP.ne}};
+    PyObject *name = PyTuple_GET_SIZE(args) > 2
+                       ? PyObject_GetAttrString(PyTuple_GET_ITEM(args, 0), "__name__")
+                       : NULL,
+             *r = NULL;
     if (!name)
         return PyErr_Occurred() ? NULL : py_fail(PyExc_TypeError, "__array_ufunc__(ufunc, method, *inputs)");
     bool two = PyTuple_GET_SIZE(args) == 4 && (!kw || !PyDict_GET_SIZE(kw));
-    PyObject *x = two ? scalar_of(PyTuple_GET_ITEM(args, 2)) : NULL, *y = two ? scalar_of(PyTuple_GET_ITEM(args, 3)) : NULL;
+    PyObject *x = two ? scalar_of(PyTuple_GET_ITEM(args, 2)) : NULL,
+             *y = two ? scalar_of(PyTuple_GET_ITEM(args, 3)) : NULL;
     two = x && y;
     bool scalars = two && (PyArray_IsScalar(x, Generic) || PyArray_IsScalar(y, Generic));
     for (size_t i = 0; scalars && !r && i < sizeof ops / sizeof *ops; i++)
@@ -394,7 +434,8 @@ PyObject *value_array_ufunc(PyObject *self, PyObject *args, PyObject *kw)
 PyObject *value_array_function(PyObject *self, PyObject *args)
 {
     (void)self;
-    PyObject *name = PyTuple_GET_SIZE(args) ? PyObject_GetAttrString(PyTuple_GET_ITEM(args, 0), "__name__") : NULL;
+    PyObject *name =
+        PyTuple_GET_SIZE(args) ? PyObject_GetAttrString(PyTuple_GET_ITEM(args, 0), "__name__") : NULL;
     if (name)
         numpy_fail(name);
     Py_XDECREF(name);
@@ -404,9 +445,10 @@ PyObject *value_round(PyObject *self, PyObject *args)
 {
     (void)self;
     (void)args;
-    return py_fail_at(PyExc_TypeError,
-                      "Python's round, math.floor and their like need a number, and a traced value is none yet: write mk.round(x), mk.floor(x), "
-                      "mk.ceil(x) or mk.trunc(x)");
+    return py_fail_at(
+        PyExc_TypeError,
+        "Python's round, math.floor and their like need a number, and a traced value is none yet: write mk.round(x), mk.floor(x), "
+        "mk.ceil(x) or mk.trunc(x)");
 }
 PyObject *value_format(PyObject *self, PyObject *spec)
 {
@@ -438,13 +480,14 @@ static int nb_bool(PyObject *x)
     PyObject *hint = instead_hint();
     if (!hint)
         return -1;
-    py_fail_at(PyExc_TypeError,
-               "the truth of a traced value is not known while the kernel is traced, so `if`, `while`, `and`, `or`, `not`, chained "
-               "comparisons and Python's max and min cannot use it here (in functions that are rewritten, statements can: the source must be "
-               "at hand and unchanged, and rewrite=False not set). %UChoose values with mk.where(cond, x, y), guard with `with mk.if_(cond):` or a "
-               "mask, combine conditions with "
-               "& | ~, or make the deciding parameter eas.constexpr",
-               hint);
+    py_fail_at(
+        PyExc_TypeError,
+        "the truth of a traced value is not known while the kernel is traced, so `if`, `while`, `and`, `or`, `not`, chained "
+        "comparisons and Python's max and min cannot use it here (in functions that are rewritten, statements can: the source must be "
+        "at hand and unchanged, and rewrite=False not set). %UChoose values with mk.where(cond, x, y), guard with `with mk.if_(cond):` or a "
+        "mask, combine conditions with "
+        "& | ~, or make the deciding parameter eas.constexpr",
+        hint);
     Py_DECREF(hint);
     return -1;
 }
@@ -452,7 +495,8 @@ static int nb_bool(PyObject *x)
 static bool in_percent(void)
 {
     PyFrameObject *py = PyEval_GetFrame();
-    PyObject *m = py ? PyImport_ImportModule("eas._names") : NULL, *code = py ? (PyObject *)PyFrame_GetCode(py) : NULL;
+    PyObject *m = py ? PyImport_ImportModule("eas._names") : NULL,
+             *code = py ? (PyObject *)PyFrame_GetCode(py) : NULL;
     PyObject *r = m ? PyObject_CallMethod(m, "is_percent", "Oi", code, PyFrame_GetLasti(py)) : NULL;
     bool is = r == Py_True;
     PyErr_Clear();
@@ -464,49 +508,66 @@ static bool in_percent(void)
 static PyObject *no_number(const char *what)
 {
     if (in_percent())
-        return py_fail_at(PyExc_ValueError,
-                          "a traced value has no digits to format while the kernel is traced: \"%%d\" %% x cannot show it. Print it from the "
-                          "running kernel with mk.print(x), or look at it with _interpret=True and x.numpy()");
+        return py_fail_at(
+            PyExc_ValueError,
+            "a traced value has no digits to format while the kernel is traced: \"%%d\" %% x cannot show it. Print it from the "
+            "running kernel with mk.print(x), or look at it with _interpret=True and x.numpy()");
     PyObject *hint = instead_hint();
     if (!hint)
         return NULL;
-    py_fail_at(PyExc_TypeError,
-               "a traced value has no %s while the kernel is traced. %UA size, axis or Python range() bound must be known then: make that "
-               "parameter eas.constexpr; for a loop with a run-time bound use mk.range",
-               what, hint);
+    py_fail_at(
+        PyExc_TypeError,
+        "a traced value has no %s while the kernel is traced. %UA size, axis or Python range() bound must be known then: make that "
+        "parameter eas.constexpr; for a loop with a run-time bound use mk.range",
+        what, hint);
     Py_DECREF(hint);
     return NULL;
 }
-static PyObject *nb_index(PyObject *x) { return live(x) ? live_as(x, "__index__", PyNumber_Index) : no_number("integer value (__index__)"); }
-static PyObject *nb_int(PyObject *x) { return live(x) ? live_as(x, "int()", PyNumber_Long) : no_number("integer value (int())"); }
-static PyObject *nb_float(PyObject *x) { return live(x) ? live_as(x, "float()", PyNumber_Float) : no_number("number (float())"); }
+static PyObject *nb_index(PyObject *x)
+{
+    return live(x) ? live_as(x, "__index__", PyNumber_Index) : no_number("integer value (__index__)");
+}
+static PyObject *nb_int(PyObject *x)
+{
+    return live(x) ? live_as(x, "int()", PyNumber_Long) : no_number("integer value (int())");
+}
+static PyObject *nb_float(PyObject *x)
+{
+    return live(x) ? live_as(x, "float()", PyNumber_Float) : no_number("number (float())");
+}
 static PyObject *value_iter(PyObject *x)
 {
     (void)x;
     PyObject *hint = hint_of("of_lanes");
     if (hint)
-        py_fail_at(PyExc_TypeError, "a traced value cannot be iterated over: its lanes are computed together. %UWork on the whole block", hint);
+        py_fail_at(
+            PyExc_TypeError,
+            "a traced value cannot be iterated over: its lanes are computed together. %UWork on the whole block",
+            hint);
     Py_XDECREF(hint);
     return NULL;
 }
 Py_ssize_t value_len(PyObject *x)
 {
     (void)x;
-    py_fail_at(PyExc_TypeError,
-               "a traced value has no len(): the sizes of a block are x.shape (its first is x.shape[0], as in mk.arange); mk.sum(mask) "
-               "counts the lanes where a mask is true");
+    py_fail_at(
+        PyExc_TypeError,
+        "a traced value has no len(): the sizes of a block are x.shape (its first is x.shape[0], as in mk.arange); mk.sum(mask) "
+        "counts the lanes where a mask is true");
     return -1;
 }
 static int value_contains(PyObject *x, PyObject *y)
 {
     (void)x;
     (void)y;
-    py_fail_at(PyExc_TypeError, "`in` is not known while the kernel is traced; compare with == and use mk.where");
+    py_fail_at(PyExc_TypeError,
+               "`in` is not known while the kernel is traced; compare with == and use mk.where");
     return -1;
 }
 
 /* ---- shapes and lanes ---- */
-static int named_axes(PyObject *const *items, Py_ssize_t n) /* of a key: how many axes of the block it speaks of */
+/* of a key: how many axes of the block it speaks of */
+static int named_axes(PyObject *const *items, Py_ssize_t n)
 {
     int c = 0;
     for (Py_ssize_t i = 0; i < n; i++)
@@ -541,7 +602,9 @@ static PyObject *value_subscript(PyObject *x, PyObject *key)
             for (int k = left - named_axes(items + i + 1, n - i - 1); k > 0 && nt < 8; k--, left--, axis++)
                 nt++;
         } else if (left < 1) {
-            return py_fail_at(PyExc_IndexError, is_all(items[i]) ? "too many ':' for a block of rank %d" : "too many indices for a block of rank %d",
+            return py_fail_at(PyExc_IndexError,
+                              is_all(items[i]) ? "too many ':' for a block of rank %d"
+                                               : "too many indices for a block of rank %d",
                               rank);
         } else if (is_all(items[i])) {
             nt++, axis++, left--;
@@ -603,7 +666,8 @@ static PyObject *get_T(PyObject *o, void *c)
     int64_t shape[4];
     Trace *t = enter(o, o);
     eas_value v = ((Value *)o)->v;
-    return t ? value_new(t, eas_value_shape(t->b, v, shape) < 2 ? v : eas_builder_trans(t->b, v, NULL)) : NULL;
+    return t ? value_new(t, eas_value_shape(t->b, v, shape) < 2 ? v : eas_builder_trans(t->b, v, NULL))
+             : NULL;
 }
 static PyObject *get_name(PyObject *o, void *c)
 {
@@ -618,7 +682,9 @@ static PyObject *value_repr(PyObject *o)
     if (x->trace->live)
         return live_repr(o);
     PyObject *shape = get_shape(o, NULL);
-    PyObject *r = shape ? PyUnicode_FromFormat("<v%u: %s%S>", x->v, eas_dtype_name(eas_value_dtype(x->trace->b, x->v)), shape) : NULL;
+    PyObject *r = shape ? PyUnicode_FromFormat("<v%u: %s%S>", x->v,
+                                               eas_dtype_name(eas_value_dtype(x->trace->b, x->v)), shape)
+                        : NULL;
     Py_XDECREF(shape);
     return r;
 }
@@ -638,8 +704,10 @@ static PyGetSetDef value_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyMethodDef value_methods[] = {
-    {"numpy", live_numpy, METH_NOARGS, "numpy(): under _interpret=True its data; a scalar of a thread kernel has one entry for each thread"},
-    {"item", live_item_method, METH_NOARGS, "item(): under _interpret=True the Python number, of a scalar that is the same for all threads"},
+    {"numpy", live_numpy, METH_NOARGS,
+     "numpy(): under _interpret=True its data; a scalar of a thread kernel has one entry for each thread"},
+    {"item", live_item_method, METH_NOARGS,
+     "item(): under _interpret=True the Python number, of a scalar that is the same for all threads"},
     {"__array__", (PyCFunction)(void (*)(void))live_dunder_array, METH_VARARGS | METH_KEYWORDS, NULL},
     {"__array_ufunc__", (PyCFunction)(void (*)(void))value_array_ufunc, METH_VARARGS | METH_KEYWORDS, NULL},
     {"__array_function__", value_array_function, METH_VARARGS, NULL},
@@ -688,7 +756,8 @@ static PyType_Slot value_slots[] = {
     {Py_nb_float, nb_float},
     {0, NULL},
 };
-PyType_Spec Value_spec = {"eas.mk.Value", sizeof(Value), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, value_slots};
+PyType_Spec Value_spec = {"eas.mk.Value", sizeof(Value), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, value_slots};
 
 /* ---- buffers ---- */
 static PyObject *buffer_hint(PyObject *x, const char *did)
@@ -696,13 +765,17 @@ static PyObject *buffer_hint(PyObject *x, const char *did)
     PyObject *name = ((Value *)x)->name;
     PyObject *who = name ? Py_NewRef(name) : PyUnicode_FromString("buf");
     if (who)
-        py_fail_at(PyExc_TypeError,
-                   "'%U' is a buffer and cannot be %s: read with mk.load(%U, offsets, mask) and write with mk.store(%U, offsets, value, mask)", who,
-                   did, who, who);
+        py_fail_at(
+            PyExc_TypeError,
+            "'%U' is a buffer and cannot be %s: read with mk.load(%U, offsets, mask) and write with mk.store(%U, offsets, value, mask)",
+            who, did, who, who);
     Py_XDECREF(who);
     return NULL;
 }
-static PyObject *buffer_of_two(PyObject *x, PyObject *y) { return buffer_hint(Py_IS_TYPE(x, G.buffer) ? x : y, "an operand"); }
+static PyObject *buffer_of_two(PyObject *x, PyObject *y)
+{
+    return buffer_hint(Py_IS_TYPE(x, G.buffer) ? x : y, "an operand");
+}
 static PyObject *buffer_pow(PyObject *x, PyObject *y, PyObject *z)
 {
     (void)z;
@@ -728,14 +801,18 @@ static PyObject *buffer_repr(PyObject *o)
         return PyUnicode_FromFormat("<buffer of a finished trace of '%U'>", x->trace->name);
     if (x->trace->live)
         return live_repr(o);
-    return PyUnicode_FromFormat("<buffer %V: %s>", x->name, "tg", eas_dtype_name(eas_value_dtype(x->trace->b, x->v)));
+    return PyUnicode_FromFormat("<buffer %V: %s>", x->name, "tg",
+                                eas_dtype_name(eas_value_dtype(x->trace->b, x->v)));
 }
 static Py_ssize_t buffer_len(PyObject *o)
 {
-    PyObject *shape = array_shape(o, 0), *n = shape && PyTuple_GET_SIZE(shape) ? PyTuple_GET_ITEM(shape, 0) : NULL;
+    PyObject *shape = array_shape(o, 0),
+             *n = shape && PyTuple_GET_SIZE(shape) ? PyTuple_GET_ITEM(shape, 0) : NULL;
     Py_ssize_t r = n && PyLong_Check(n) ? PyLong_AsSsize_t(n) : -1;
     if (r < 0 && !PyErr_Occurred())
-        py_fail_at(PyExc_TypeError, "len() must be known while the kernel is traced, and kernels are compiled for every size: use x.shape[0]");
+        py_fail_at(
+            PyExc_TypeError,
+            "len() must be known while the kernel is traced, and kernels are compiled for every size: use x.shape[0]");
     Py_XDECREF(shape);
     return r;
 }
@@ -755,29 +832,45 @@ static PyMethodDef buffer_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot buffer_slots[] = {
-    {Py_tp_methods, buffer_methods},    {Py_tp_doc, "An array argument of the kernel being traced, or a threadgroup array."},
-    {Py_tp_dealloc, value_dealloc},     {Py_tp_repr, buffer_repr},
-    {Py_tp_hash, value_hash},           {Py_tp_richcompare, buffer_compare},
-    {Py_tp_iter, buffer_iter},          {Py_tp_getset, buffer_getset},
-    {Py_mp_subscript, array_get},       {Py_mp_ass_subscript, array_set},
-    {Py_mp_length, buffer_len},         {Py_nb_add, buffer_of_two},
-    {Py_nb_subtract, buffer_of_two},    {Py_nb_multiply, buffer_of_two},
-    {Py_nb_true_divide, buffer_of_two}, {Py_nb_floor_divide, buffer_of_two},
-    {Py_nb_remainder, buffer_of_two},   {Py_nb_power, buffer_pow},
-    {Py_nb_and, buffer_of_two},         {Py_nb_or, buffer_of_two},
-    {Py_nb_xor, buffer_of_two},         {Py_nb_lshift, buffer_of_two},
-    {Py_nb_rshift, buffer_of_two},      {Py_nb_negative, buffer_of_one},
-    {Py_nb_absolute, buffer_of_one},    {Py_nb_invert, buffer_of_one},
-    {Py_nb_bool, buffer_bool},          {0, NULL},
+    {Py_tp_methods, buffer_methods},
+    {Py_tp_doc, "An array argument of the kernel being traced, or a threadgroup array."},
+    {Py_tp_dealloc, value_dealloc},
+    {Py_tp_repr, buffer_repr},
+    {Py_tp_hash, value_hash},
+    {Py_tp_richcompare, buffer_compare},
+    {Py_tp_iter, buffer_iter},
+    {Py_tp_getset, buffer_getset},
+    {Py_mp_subscript, array_get},
+    {Py_mp_ass_subscript, array_set},
+    {Py_mp_length, buffer_len},
+    {Py_nb_add, buffer_of_two},
+    {Py_nb_subtract, buffer_of_two},
+    {Py_nb_multiply, buffer_of_two},
+    {Py_nb_true_divide, buffer_of_two},
+    {Py_nb_floor_divide, buffer_of_two},
+    {Py_nb_remainder, buffer_of_two},
+    {Py_nb_power, buffer_pow},
+    {Py_nb_and, buffer_of_two},
+    {Py_nb_or, buffer_of_two},
+    {Py_nb_xor, buffer_of_two},
+    {Py_nb_lshift, buffer_of_two},
+    {Py_nb_rshift, buffer_of_two},
+    {Py_nb_negative, buffer_of_one},
+    {Py_nb_absolute, buffer_of_one},
+    {Py_nb_invert, buffer_of_one},
+    {Py_nb_bool, buffer_bool},
+    {0, NULL},
 };
-PyType_Spec Buffer_spec = {"eas.mk.Buffer", sizeof(Value), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, buffer_slots};
+PyType_Spec Buffer_spec = {"eas.mk.Buffer", sizeof(Value), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, buffer_slots};
 
 int value_init(PyObject *module)
 {
 #define X(n) OP.n = eas_op_find(#n);
     VALUE_OPS(X)
 #undef X
-    if (!(G.value = py_type(module, &Value_spec, "Value")) || !(G.buffer = py_type(module, &Buffer_spec, "Buffer")))
+    if (!(G.value = py_type(module, &Value_spec, "Value")) ||
+        !(G.buffer = py_type(module, &Buffer_spec, "Buffer")))
         return -1;
     /* NumPy's scalars and arrays leave mixed operations to us. */
     if (PyDict_SetItemString(G.buffer->tp_dict, "__array_ufunc__", Py_None) < 0)

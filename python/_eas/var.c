@@ -34,14 +34,18 @@ static void var_dealloc(PyObject *o)
     PyObject_Free(o);
     Py_DECREF(type);
 }
-/* A Python number takes the variable's dtype if it is of its kind; else it is what mk.var would make of it. */
+/* A Python number takes the variable's dtype if it is of its kind; else it is what mk.var would make of it.
+ */
 static eas_value weak_for(Trace *t, const Var *v, eas_value x)
 {
     eas_dtype dt = eas_value_dtype(t->b, v->v);
-    bool real = eas_dtype_kind(eas_value_dtype(t->b, x)) == 'f', same = real == (eas_dtype_kind(dt) == 'f') && dt != EAS_BOOL;
-    return same ? eas_builder_convert(t->b, "var", x, dt) : eas_builder_cast(t->b, x, real ? EAS_F32 : EAS_I64);
+    bool real = eas_dtype_kind(eas_value_dtype(t->b, x)) == 'f',
+         same = real == (eas_dtype_kind(dt) == 'f') && dt != EAS_BOOL;
+    return same ? eas_builder_convert(t->b, "var", x, dt)
+                : eas_builder_cast(t->b, x, real ? EAS_F32 : EAS_I64);
 }
-/* Outside any region a variable is a plain name and may change type; inside, it must keep the type it had at the start. */
+/* Outside any region a variable is a plain name and may change type; inside, it must keep the type it had at
+ * the start. */
 static int assign(Trace *t, Var *v, eas_value x)
 {
     if (t->frames && v->v) {
@@ -50,17 +54,19 @@ static int assign(Trace *t, Var *v, eas_value x)
         int rank = eas_value_shape(t->b, v->v, to), xrank = eas_value_shape(t->b, x, shape);
         if (from != dt) {
             if (!eas_value_is_weak(t->b, x))
-                return py_fail_at(PyExc_TypeError,
-                                  "a variable of %s gets a value of %s inside a loop or branch: cast one of them, or begin with mk.var(mk.cast(init, "
-                                  "mk.%s))",
-                                  eas_dtype_name(dt), eas_dtype_name(from), eas_dtype_name(from)),
+                return py_fail_at(
+                           PyExc_TypeError,
+                           "a variable of %s gets a value of %s inside a loop or branch: cast one of them, or begin with mk.var(mk.cast(init, "
+                           "mk.%s))",
+                           eas_dtype_name(dt), eas_dtype_name(from), eas_dtype_name(from)),
                        0;
             x = eas_builder_convert(t->b, "var", x, dt);
         }
         if (xrank > rank)
-            return py_fail_at(PyExc_ValueError,
-                              "a variable of rank %d gets a block of rank %d inside a loop or branch: begin with mk.var(mk.zeros(shape, dtype))",
-                              rank, xrank),
+            return py_fail_at(
+                       PyExc_ValueError,
+                       "a variable of rank %d gets a block of rank %d inside a loop or branch: begin with mk.var(mk.zeros(shape, dtype))",
+                       rank, xrank),
                    0;
         if (xrank != rank || memcmp(to, shape, (size_t)rank * sizeof *to))
             x = eas_builder_broadcast(t->b, x, rank, to);
@@ -85,18 +91,22 @@ static Trace *var_enter(Var *v)
         return py_fail_at(PyExc_RuntimeError, "a mk.var of another trace is used here"), NULL;
     return t;
 }
-/* `old = v` makes another name of one variable, so that writing to it would change what was meant as a copy. */
+/* `old = v` makes another name of one variable, so that writing to it would change what was meant as a copy.
+ */
 static int alias_fail(PyFrameObject *py, PyObject *names)
 {
-    PyObject *m = PyImport_ImportModule("eas._names"), *code = (PyObject *)PyFrame_GetCode(py), *set = PyFrozenSet_New(names);
-    PyObject *pair = m && set ? PyObject_CallMethod(m, "copied", "OiO", code, PyFrame_GetLasti(py), set) : NULL;
+    PyObject *m = PyImport_ImportModule("eas._names"), *code = (PyObject *)PyFrame_GetCode(py),
+             *set = PyFrozenSet_New(names);
+    PyObject *pair =
+        m && set ? PyObject_CallMethod(m, "copied", "OiO", code, PyFrame_GetLasti(py), set) : NULL;
     int ok = pair == Py_None;
     if (pair && !ok)
         py_fail_at(
             PyExc_RuntimeError,
             "'%U' and '%U' are two names of one mk.var, and this would change both. A variable's value at a point is v.value: write %U = %U.value "
             "where you read it",
-            PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1));
+            PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), PyTuple_GET_ITEM(pair, 0),
+            PyTuple_GET_ITEM(pair, 1));
     Py_XDECREF(pair);
     Py_XDECREF(set);
     Py_XDECREF(m);
@@ -106,7 +116,8 @@ static int alias_fail(PyFrameObject *py, PyObject *names)
 static int alone(PyObject *var)
 {
     PyFrameObject *py = PyEval_GetFrame();
-    PyObject *locals = py ? PyFrame_GetLocals(py) : NULL, *plain = locals ? PyDict_New() : NULL, *names = plain ? PyList_New(0) : NULL, *name, *v;
+    PyObject *locals = py ? PyFrame_GetLocals(py) : NULL, *plain = locals ? PyDict_New() : NULL,
+             *names = plain ? PyList_New(0) : NULL, *name, *v;
     int ok = !py || (names && PyDict_Update(plain, locals) == 0 && frame_drop_made_names(plain));
     for (Py_ssize_t at = 0; ok && plain && PyDict_Next(plain, &at, &name, &v);)
         ok = v != var || PyList_Append(names, name) == 0;
@@ -121,7 +132,9 @@ static PyObject *var_set(PyObject *o, PyObject *x)
 {
     eas_value v;
     Trace *t = var_enter((Var *)o);
-    return t && alone(o) && value_arg(t, x, "var.set", "value", &v) && assign(t, (Var *)o, v) ? Py_NewRef(Py_None) : NULL;
+    return t && alone(o) && value_arg(t, x, "var.set", "value", &v) && assign(t, (Var *)o, v)
+             ? Py_NewRef(Py_None)
+             : NULL;
 }
 static PyObject *var_get(PyObject *o, void *c)
 {
@@ -168,7 +181,10 @@ VIA(or, PyNumber_Or)
 VIA(xor, PyNumber_Xor)
 VIA(shl, PyNumber_Lshift)
 VIA(matmul, PyNumber_MatrixMultiply)
-VIA(shr, PyNumber_Rshift) static PyObject *power(PyObject *x, PyObject *y) { return PyNumber_Power(x, y, Py_None); }
+VIA(shr, PyNumber_Rshift) static PyObject *power(PyObject *x, PyObject *y)
+{
+    return PyNumber_Power(x, y, Py_None);
+}
 static PyObject *var_pow(PyObject *x, PyObject *y, PyObject *z)
 {
     (void)z;
@@ -235,9 +251,12 @@ static PyGetSetDef var_getset[] = {
 
 static PyObject *var_repr(PyObject *o)
 {
-    PyObject *v = ((Var *)o)->trace == trace_current() ? plain(o) : NULL, *r = v ? PyUnicode_FromFormat("<var %R>", v) : NULL;
+    PyObject *v = ((Var *)o)->trace == trace_current() ? plain(o) : NULL,
+             *r = v ? PyUnicode_FromFormat("<var %R>", v) : NULL;
     Py_XDECREF(v);
-    return v || PyErr_Occurred() ? r : PyUnicode_FromFormat("<var of a finished trace of '%U'>", ((Var *)o)->trace->name);
+    return v || PyErr_Occurred()
+             ? r
+             : PyUnicode_FromFormat("<var of a finished trace of '%U'>", ((Var *)o)->trace->name);
 }
 static PyObject *var_numpy(PyObject *x, PyObject *unused)
 {
@@ -318,7 +337,8 @@ static PyType_Slot var_slots[] = {
     {Py_sq_contains, var_contains},
     {0, NULL},
 };
-PyType_Spec Var_spec = {"eas.mk.Var", sizeof(Var), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, var_slots};
+PyType_Spec Var_spec = {"eas.mk.Var", sizeof(Var), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                        var_slots};
 
 FN(var)
 {
@@ -346,9 +366,10 @@ FN(var)
 }
 
 static PyMethodDef rows[] = {
-    ROW(var, "var($module, init, dtype=None)\n--\n\nA variable that changes over traced loops and branches; a Python number is i64 or f32 unless "
-             "dtype says "
-             "otherwise."),
+    ROW(var,
+        "var($module, init, dtype=None)\n--\n\nA variable that changes over traced loops and branches; a Python number is i64 or f32 unless "
+        "dtype says "
+        "otherwise."),
     {NULL, NULL, 0, NULL},
 };
 int var_init(PyObject *mk) { return mk_add_all(mk, rows); }

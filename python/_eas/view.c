@@ -1,6 +1,8 @@
-/* view.c: what a Tensor does beyond being an argument: views by slicing, assignment, copies, the buffer protocol, NumPy's interface, pickles.
+/* view.c: what a Tensor does beyond being an argument: views by slicing, assignment, copies, the buffer
+ * protocol, NumPy's interface, pickles.
  *
- * A view shares its tensor's memory and keeps it alive, on every device. Whatever makes new memory says so in its name. */
+ * A view shares its tensor's memory and keeps it alive, on every device. Whatever makes new memory says so in
+ * its name. */
 #include "py.h"
 
 #include <string.h>
@@ -41,7 +43,9 @@ static int take_index(slicing *s, PyObject *key)
     if (i == -1 && PyErr_Occurred())
         return 0;
     if (i < -n || i >= n)
-        return py_fail(PyExc_IndexError, "index %zd is out of bounds for dim %d of length %lld", i, dim, (long long)n), 0;
+        return py_fail(PyExc_IndexError, "index %zd is out of bounds for dim %d of length %lld", i, dim,
+                       (long long)n),
+               0;
     s->offset += (i < 0 ? i + n : i) * s->t->dims[s->t->ndim + dim];
     return 1;
 }
@@ -68,7 +72,9 @@ static int take_key(slicing *s, PyObject *key, int rest)
         return take_slice(s, key);
     if (PyIndex_Check(key) && !PyBool_Check(key))
         return take_index(s, key);
-    py_fail(PyExc_TypeError, "tensors are indexed by ints, slices, None and ...: got %s. For others index .numpy()", Py_TYPE(key)->tp_name);
+    py_fail(PyExc_TypeError,
+            "tensors are indexed by ints, slices, None and ...: got %s. For others index .numpy()",
+            Py_TYPE(key)->tp_name);
     return 0;
 }
 static int uses_dim(PyObject *key) { return key != Py_None && key != Py_Ellipsis; }
@@ -76,8 +82,8 @@ static int uses_dim(PyObject *key) { return key != Py_None && key != Py_Ellipsis
 static Tensor *view_of(Tensor *t, int ndim, const int64_t *shape, const int64_t *strides, int64_t offset)
 {
     PyObject *owner = t->owner && tensor_check(t->owner) ? t->owner : (PyObject *)t;
-    return tensor_over(t->device, (eas_dtype)t->arg.dtype, ndim, shape, strides, (char *)t->arg.v.data + offset, t->arg.flags & EAS_ARG_READONLY,
-                       owner);
+    return tensor_over(t->device, (eas_dtype)t->arg.dtype, ndim, shape, strides,
+                       (char *)t->arg.v.data + offset, t->arg.flags & EAS_ARG_READONLY, owner);
 }
 PyObject *view_subscript(PyObject *o, PyObject *key)
 {
@@ -109,9 +115,12 @@ static int assign_device(Tensor *t, PyArrayObject *value)
         return PyErr_NoMemory(), 0;
     char *there = (char *)t->arg.v.data + lo;
     int ok = tensor_in_c_order(t) || tensor_bytes(NULL, bytes, t->device, there, n);
-    Tensor *here = ok ? tensor_over(G.cpu, (eas_dtype)t->arg.dtype, t->ndim, t->dims, t->dims + t->ndim, bytes - lo, false, NULL) : NULL;
+    Tensor *here = ok ? tensor_over(G.cpu, (eas_dtype)t->arg.dtype, t->ndim, t->dims, t->dims + t->ndim,
+                                    bytes - lo, false, NULL)
+                      : NULL;
     PyObject *view = here ? tensor_array_view(here) : NULL;
-    ok = view && PyArray_CopyInto((PyArrayObject *)view, value) == 0 && tensor_bytes(t->device, there, NULL, bytes, n);
+    ok = view && PyArray_CopyInto((PyArrayObject *)view, value) == 0 &&
+         tensor_bytes(t->device, there, NULL, bytes, n);
     Py_XDECREF(view);
     Py_XDECREF(here);
     PyMem_RawFree(bytes);
@@ -122,7 +131,9 @@ static int assign(Tensor *t, PyObject *value)
     Tensor *from = tensor_check(value) || torch_check(value) ? tensor_wrap(value, NULL) : NULL;
     if (!from && PyErr_Occurred())
         return 0;
-    PyObject *a = from ? eas_device_has_host_memory(from->device) ? tensor_array_view(from) : tensor_fetch(from) : tensor_to_array(value, NULL, 0);
+    PyObject *a = from
+                    ? eas_device_has_host_memory(from->device) ? tensor_array_view(from) : tensor_fetch(from)
+                    : tensor_to_array(value, NULL, 0);
     Py_XDECREF(from);
     int ok = a != NULL;
     if (ok && t->arg.count && eas_device_has_host_memory(t->device)) {
@@ -179,7 +190,8 @@ static PyObject *reshape(PyObject *o, PyObject *args)
 {
     Tensor *t = (Tensor *)o;
     PyObject *one = PyTuple_GET_SIZE(args) == 1 ? PyTuple_GET_ITEM(args, 0) : NULL;
-    PyObject *seq = PySequence_Fast(one && !PyIndex_Check(one) ? one : args, "reshape takes ints or a sequence of ints");
+    PyObject *seq =
+        PySequence_Fast(one && !PyIndex_Check(one) ? one : args, "reshape takes ints or a sequence of ints");
     int64_t shape[NPY_MAXDIMS];
     Py_ssize_t n = seq ? PySequence_Fast_GET_SIZE(seq) : 0;
     if (n > NPY_MAXDIMS)
@@ -187,9 +199,11 @@ static PyObject *reshape(PyObject *o, PyObject *args)
     for (Py_ssize_t i = 0; i < n && !PyErr_Occurred(); i++)
         shape[i] = PyNumber_AsSsize_t(PySequence_Fast_GET_ITEM(seq, i), PyExc_OverflowError);
     if (!PyErr_Occurred() && !fill_unknown(shape, (int)n, t->arg.count))
-        py_fail(PyExc_ValueError, "cannot reshape a tensor of %lld elements to %R", (long long)t->arg.count, seq);
+        py_fail(PyExc_ValueError, "cannot reshape a tensor of %lld elements to %R", (long long)t->arg.count,
+                seq);
     if (!PyErr_Occurred() && !tensor_in_c_order(t))
-        py_fail(PyExc_ValueError, "reshape makes no copies, and the tensor is not contiguous: use .contiguous().reshape(...)");
+        py_fail(PyExc_ValueError,
+                "reshape makes no copies, and the tensor is not contiguous: use .contiguous().reshape(...)");
     Py_XDECREF(seq);
     return PyErr_Occurred() ? NULL : (PyObject *)view_of(t, (int)n, shape, NULL, 0);
 }
@@ -200,10 +214,12 @@ static PyObject *view_as(PyObject *o, PyObject *dtype)
     if (!py_to_dtype(dtype, "view", &dt))
         return NULL;
     if (eas_dtype_size(dt) != item_size(t))
-        return py_fail(PyExc_ValueError, "view: elements of %s have %zu bytes, those of %s %zu", eas_dtype_name((eas_dtype)t->arg.dtype),
-                       item_size(t), eas_dtype_name(dt), eas_dtype_size(dt));
+        return py_fail(PyExc_ValueError, "view: elements of %s have %zu bytes, those of %s %zu",
+                       eas_dtype_name((eas_dtype)t->arg.dtype), item_size(t), eas_dtype_name(dt),
+                       eas_dtype_size(dt));
     PyObject *owner = t->owner && tensor_check(t->owner) ? t->owner : o;
-    return (PyObject *)tensor_over(t->device, dt, t->ndim, t->dims, t->dims + t->ndim, t->arg.v.data, t->arg.flags & EAS_ARG_READONLY, owner);
+    return (PyObject *)tensor_over(t->device, dt, t->ndim, t->dims, t->dims + t->ndim, t->arg.v.data,
+                                   t->arg.flags & EAS_ARG_READONLY, owner);
 }
 /* For kernels that take strides: one dim over all the memory from the first element on. */
 static PyObject *memory(PyObject *o, PyObject *unused)
@@ -213,10 +229,13 @@ static PyObject *memory(PyObject *o, PyObject *unused)
     int64_t lo, hi, size = (int64_t)item_size(t);
     tensor_span(t, &lo, &hi);
     if (lo < 0)
-        return py_fail(PyExc_ValueError, "memory() starts at the first element, and a negative stride leads to others before it: copy the tensor");
+        return py_fail(
+            PyExc_ValueError,
+            "memory() starts at the first element, and a negative stride leads to others before it: copy the tensor");
     for (int i = 0; i < t->ndim; i++)
         if (t->dims[i] > 1 && t->dims[t->ndim + i] % size)
-            return py_fail(PyExc_ValueError, "a stride of %lld bytes is no whole number of elements: copy the tensor",
+            return py_fail(PyExc_ValueError,
+                           "a stride of %lld bytes is no whole number of elements: copy the tensor",
                            (long long)t->dims[t->ndim + i]);
     int64_t n = hi / size;
     return (PyObject *)view_of(t, 1, &n, NULL, 0);
@@ -228,7 +247,10 @@ static PyObject *copy(PyObject *o, PyObject *unused)
     (void)unused;
     return (PyObject *)tensor_copy((Tensor *)o, ((Tensor *)o)->device);
 }
-static PyObject *contiguous(PyObject *o, PyObject *unused) { return ((Tensor *)o)->tag ? Py_NewRef(o) : copy(o, unused); }
+static PyObject *contiguous(PyObject *o, PyObject *unused)
+{
+    return ((Tensor *)o)->tag ? Py_NewRef(o) : copy(o, unused);
+}
 static PyObject *astype(PyObject *o, PyObject *dtype)
 {
     Tensor *t = tensor_wrap(o, dtype);
@@ -257,7 +279,8 @@ static PyObject *item(PyObject *o, PyObject *unused)
 {
     (void)unused;
     if (((Tensor *)o)->arg.count != 1)
-        return py_fail(PyExc_ValueError, "item() is for tensors of one element; this one has %lld", (long long)((Tensor *)o)->arg.count);
+        return py_fail(PyExc_ValueError, "item() is for tensors of one element; this one has %lld",
+                       (long long)((Tensor *)o)->arg.count);
     return through_array(o, "item");
 }
 
@@ -325,14 +348,19 @@ static PyObject *get_interface(PyObject *o, void *u)
     (void)u;
     Tensor *t = (Tensor *)o;
     if (!on_cpu(t) || !formats[t->arg.dtype])
-        return py_fail(PyExc_AttributeError, "__array_interface__ is for tensors on the cpu of a dtype that NumPy has itself");
+        return py_fail(PyExc_AttributeError,
+                       "__array_interface__ is for tensors on the cpu of a dtype that NumPy has itself");
     PyObject *shape = PyObject_GetAttr(o, N.shape), *strides = PyObject_GetAttr(o, N.strides), *d = NULL;
     char kind = eas_dtype_kind((eas_dtype)t->arg.dtype), code[8];
-    PyOS_snprintf(code, sizeof code, "%c%c%d", item_size(t) == 1 ? '|' : PY_LITTLE_ENDIAN ? '<' : '>', kind, (int)item_size(t));
+    PyOS_snprintf(code, sizeof code, "%c%c%d",
+                  item_size(t) == 1  ? '|'
+                  : PY_LITTLE_ENDIAN ? '<'
+                                     : '>',
+                  kind, (int)item_size(t));
     PyObject *address = PyLong_FromVoidPtr(t->arg.v.data);
     if (shape && strides && address)
-        d = Py_BuildValue("{sisOsOsss(OO)}", "version", 3, "shape", shape, "strides", strides, "typestr", code, "data", address,
-                          t->arg.flags & EAS_ARG_READONLY ? Py_True : Py_False);
+        d = Py_BuildValue("{sisOsOsss(OO)}", "version", 3, "shape", shape, "strides", strides, "typestr",
+                          code, "data", address, t->arg.flags & EAS_ARG_READONLY ? Py_True : Py_False);
     Py_XDECREF(address);
     Py_XDECREF(strides);
     Py_XDECREF(shape);
@@ -347,14 +375,16 @@ static PyObject *get_readonly(PyObject *o, void *u)
 /* ---- pickles: the bytes in C order; from protocol 5 on they may travel beside the pickle ---- */
 static PyObject *host_bytes(Tensor *t, bool outside)
 {
-    Tensor *here = on_cpu(t) && tensor_in_c_order(t) ? (Tensor *)Py_NewRef(t) : tensor_copy(t, G.cpu), *flat = NULL;
+    Tensor *here = on_cpu(t) && tensor_in_c_order(t) ? (Tensor *)Py_NewRef(t) : tensor_copy(t, G.cpu),
+           *flat = NULL;
     PyObject *r = NULL;
     if (here) {
         int64_t n = here->arg.count * (int64_t)item_size(here);
         flat = tensor_over(G.cpu, EAS_U8, 1, &n, NULL, here->arg.v.data, true, (PyObject *)here);
     }
     if (flat)
-        r = outside ? PyPickleBuffer_FromObject((PyObject *)flat) : PyBytes_FromStringAndSize(flat->arg.v.data, (Py_ssize_t)flat->arg.count);
+        r = outside ? PyPickleBuffer_FromObject((PyObject *)flat)
+                    : PyBytes_FromStringAndSize(flat->arg.v.data, (Py_ssize_t)flat->arg.count);
     Py_XDECREF(flat);
     Py_XDECREF(here);
     return r;
@@ -366,9 +396,11 @@ static PyObject *reduce(PyObject *o, PyObject *protocol)
     if (version == -1 && PyErr_Occurred())
         return NULL;
     PyObject *m = PyImport_ImportModule("eas._eas"), *f = m ? PyObject_GetAttrString(m, "_rebuild") : NULL;
-    PyObject *bytes = f ? host_bytes(t, version >= 5) : NULL, *shape = bytes ? PyObject_GetAttr(o, N.shape) : NULL, *r = NULL;
+    PyObject *bytes = f ? host_bytes(t, version >= 5) : NULL,
+             *shape = bytes ? PyObject_GetAttr(o, N.shape) : NULL, *r = NULL;
     if (shape)
-        r = Py_BuildValue("O(OsOs)", f, bytes, eas_dtype_name((eas_dtype)t->arg.dtype), shape, eas_device_name(t->device));
+        r = Py_BuildValue("O(OsOs)", f, bytes, eas_dtype_name((eas_dtype)t->arg.dtype), shape,
+                          eas_device_name(t->device));
     Py_XDECREF(shape);
     Py_XDECREF(bytes);
     Py_XDECREF(f);
@@ -394,7 +426,9 @@ PyObject *view_rebuild(PyObject *m, PyObject *args)
     if (t && b.len != (Py_ssize_t)(t->arg.count * (int64_t)item_size(t)))
         Py_CLEAR(t);
     if (!t && !PyErr_Occurred())
-        py_fail(PyExc_ValueError, "a pickled tensor is damaged: dtype '%s', shape %R and %zd bytes do not fit", dtype, dims, b.len);
+        py_fail(PyExc_ValueError,
+                "a pickled tensor is damaged: dtype '%s', shape %R and %zd bytes do not fit", dtype, dims,
+                b.len);
     if (t && b.len && !tensor_bytes(d, t->arg.v.data, NULL, b.buf, (size_t)b.len))
         Py_CLEAR(t);
     PyBuffer_Release(&b);
@@ -402,13 +436,17 @@ PyObject *view_rebuild(PyObject *m, PyObject *args)
 }
 
 PyMethodDef view_methods[] = {
-    {"reshape", reshape, METH_VARARGS, "reshape(*shape): a view of another shape (one length may be -1); ValueError if the tensor is not contiguous"},
-    {"view", view_as, METH_O, "view(dtype): a view whose elements' bytes are read as another dtype of the same size"},
+    {"reshape", reshape, METH_VARARGS,
+     "reshape(*shape): a view of another shape (one length may be -1); ValueError if the tensor is not contiguous"},
+    {"view", view_as, METH_O,
+     "view(dtype): a view whose elements' bytes are read as another dtype of the same size"},
     {"memory", memory, METH_NOARGS,
      "memory(): a view with one dim over all memory from the first element to the last: for kernels that are given strides"},
     {"copy", copy, METH_NOARGS, "copy(): a contiguous copy on the same device"},
-    {"contiguous", contiguous, METH_NOARGS, "contiguous(): the tensor itself if a kernel can take it, else a copy"},
-    {"astype", astype, METH_O, "astype(dtype): a copy whose elements are converted as NumPy does it, on the same device"},
+    {"contiguous", contiguous, METH_NOARGS,
+     "contiguous(): the tensor itself if a kernel can take it, else a copy"},
+    {"astype", astype, METH_O,
+     "astype(dtype): a copy whose elements are converted as NumPy does it, on the same device"},
     {"tolist", tolist, METH_NOARGS, "tolist(): the elements as nested lists"},
     {"item", item, METH_NOARGS, "item(): the only element as a Python number"},
     {"__copy__", copy, METH_NOARGS, NULL},

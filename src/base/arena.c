@@ -8,7 +8,12 @@ typedef struct arena_chunk {
     size_t size;
 } arena_chunk;
 
-enum { FIRST_CHUNK = 4096, MAX_CHUNK = 1 << 20, ALIGN = 16, HEAD = (sizeof(arena_chunk) + ALIGN - 1) / ALIGN * ALIGN };
+enum {
+    FIRST_CHUNK = 4096,
+    MAX_CHUNK = 1 << 20,
+    ALIGN = 16,
+    HEAD = (sizeof(arena_chunk) + ALIGN - 1) / ALIGN * ALIGN
+};
 
 static bool new_chunk(arena *a, size_t need)
 {

@@ -21,7 +21,8 @@
 /* Sets this thread's message and returns st. */
 eas_status base_fail(eas_status st, const char *fmt, ...) BASE_PRINTF(2, 3);
 /* The same about a line of the user's source, which the message begins with; file NULL: not known. */
-eas_status base_fail_at(eas_status st, const char *file, uint32_t line, const char *fmt, ...) BASE_PRINTF(4, 5);
+eas_status base_fail_at(eas_status st, const char *file, uint32_t line, const char *fmt, ...)
+    BASE_PRINTF(4, 5);
 eas_status base_vfail_at(eas_status st, const char *file, uint32_t line, const char *fmt, va_list ap);
 /* A failure as a value: for one that comes to light later, or on another thread. */
 typedef struct base_error {
@@ -31,7 +32,8 @@ typedef struct base_error {
     char message[4096];
 } base_error;
 void base_error_keep(base_error *e, eas_status st); /* this thread's last failure, whose status is st */
-eas_status base_error_raise(const base_error *e);   /* it is this thread's last failure now; returns its status */
+/* it is this thread's last failure now; returns its status */
+eas_status base_error_raise(const base_error *e);
 eas_status base_fail_oom(size_t bytes);
 
 /* ---- arena.c: freed whole ---- */
@@ -53,7 +55,9 @@ void arena_free(arena *a);
         uint32_t len, cap; \
     }
 #define vec_push(v, x) \
-    ((v)->len < (v)->cap || vec_grow((void **)&(v)->at, &(v)->cap, (v)->len + 1, sizeof *(v)->at) ? ((v)->at[(v)->len++] = (x), true) : false)
+    ((v)->len < (v)->cap || vec_grow((void **)&(v)->at, &(v)->cap, (v)->len + 1, sizeof *(v)->at) \
+         ? ((v)->at[(v)->len++] = (x), true) \
+         : false)
 #define vec_free(v) (free((v)->at), (v)->at = NULL, (v)->len = (v)->cap = 0)
 bool vec_grow(void **at, uint32_t *cap, uint32_t need, size_t size);
 
@@ -72,7 +76,8 @@ eas_status str_take(str *s, char **out);
 /* The shortest decimal that reads back to the same double (float, if single): "1.5", "inf", "-0.0", "nan". */
 void str_add_double(str *s, double v, bool single);
 
-/* Public functions begin with these: a NULL where an object must be is the caller's mistake, and no reason to crash. NEED_ is for functions that return nothing. */
+/* Public functions begin with these: a NULL where an object must be is the caller's mistake, and no reason to
+ * crash. NEED_ is for functions that return nothing. */
 eas_status base_null(const char *fn, const char *what);
 #define NEED(p, otherwise) \
     do { \
@@ -115,13 +120,16 @@ uint16_t f32_to_bf16(float f);
 uint16_t f64_to_bf16(double d);
 
 /* ---- env.c ---- */
-/* getenv, but for programs that run with more rights than who started them (setuid): these are not told what to load by the environment. */
+/* getenv, but for programs that run with more rights than who started them (setuid): these are not told what
+ * to load by the environment. */
 const char *base_env(const char *name);
-/* Where a module of the library lies: what the variable says, else name beside the library itself; "" if that is not known. */
+/* Where a module of the library lies: what the variable says, else name beside the library itself; "" if that
+ * is not known. */
 void base_module_path(const char *variable, const char *name, char *out, size_t size);
 
 /* ---- fork.c: no fork happens while a thread is inside one of these ---- */
-/* Between locking and unlocking a thread may wait for another lock of this kind and for nothing else: not for the host program's lock, not for work to be done. */
+/* Between locking and unlocking a thread may wait for another lock of this kind and for nothing else: not for
+ * the host program's lock, not for work to be done. */
 void base_lock(pthread_mutex_t *m);
 void base_unlock(pthread_mutex_t *m);
 /* The same without a lock of its own. They nest. */
@@ -129,13 +137,15 @@ void fork_hold(void);
 void fork_release(void);
 
 /* ---- pool.c: one pool of worker threads for the process ---- */
-/* Runs fn(ctx, first, last, worker) over slices of [0, n), worker in [0, pool_size()), on the calling thread and the workers.
- * grain is the smallest slice worth handing out. poll(poll_ctx), if not NULL, is called on the calling thread about every
- * 20 ms; non-zero stops handing out slices and pool_run returns false. Safe from many threads at once and after fork; a child that poll() forked
- * gets false as well, since it has none of the threads that had slices. */
-bool pool_run(int64_t n, int64_t grain, void (*fn)(void *ctx, int64_t first, int64_t last, int worker), void *ctx, int (*poll)(void *),
-              void *poll_ctx);
-/* Set by threads that are as many as there are CPUs, or more, and all compute at once: their pool_run uses no other thread. */
+/* Runs fn(ctx, first, last, worker) over slices of [0, n), worker in [0, pool_size()), on the calling thread
+ * and the workers. grain is the smallest slice worth handing out. poll(poll_ctx), if not NULL, is called on
+ * the calling thread about every 20 ms; non-zero stops handing out slices and pool_run returns false. Safe
+ * from many threads at once and after fork; a child that poll() forked gets false as well, since it has none
+ * of the threads that had slices. */
+bool pool_run(int64_t n, int64_t grain, void (*fn)(void *ctx, int64_t first, int64_t last, int worker),
+              void *ctx, int (*poll)(void *), void *poll_ctx);
+/* Set by threads that are as many as there are CPUs, or more, and all compute at once: their pool_run uses no
+ * other thread. */
 extern _Thread_local bool pool_alone;
 uint32_t pool_forks(void); /* how many forks lie between this process and the one that first ran something */
 /* For loops that wait a very short time. */
@@ -147,8 +157,9 @@ static inline void base_relax(void)
     __asm__ volatile("yield");
 #endif
 }
-/* For starting threads of our own: signals stay with the threads of the host program, but for faults, which are the thread's that makes them: blocked, they would end
- * the process without a word from the host's handler. */
+/* For starting threads of our own: signals stay with the threads of the host program, but for faults, which
+ * are the thread's that makes them: blocked, they would end the process without a word from the host's
+ * handler. */
 void pool_block_signals(void *old); /* a sigset_t: the mask before */
 int pool_size(void); /* EAS_NUM_THREADS, or the CPUs this process may use */
 

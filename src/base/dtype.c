@@ -68,7 +68,8 @@ float f16_to_f32(uint16_t h)
     return f32_from(sign | f32_bits(f));
 }
 
-/* Rounds the magnitude of d to a 16-bit format of `man` mantissa bits and least normal exponent emin, in one step. */
+/* Rounds the magnitude of d to a 16-bit format of `man` mantissa bits and least normal exponent emin, in one
+ * step. */
 static uint16_t round16(double d, int man, int emin, uint16_t inf)
 {
     uint64_t u;
@@ -86,7 +87,8 @@ static uint16_t round16(double d, int man, int emin, uint16_t inf)
         return sign;
     uint64_t kept = m >> drop, rest = m & ((1ull << drop) - 1), half = 1ull << (drop - 1);
     kept += rest > half || (rest == half && (kept & 1));
-    /* kept holds the hidden bit for normals: adding it to the exponent field carries correctly, also into infinity */
+    /* kept holds the hidden bit for normals: adding it to the exponent field carries correctly, also into
+     * infinity */
     uint64_t field = exp < emin ? kept : ((uint64_t)(exp - emin) << man) + kept;
     return (uint16_t)(sign | (field >= inf ? inf : field));
 }

@@ -34,5 +34,6 @@ void base_module_path(const char *variable, const char *name, char *out, size_t 
 #else
     const char *ext = "so";
 #endif
-    snprintf(out, size, "%.*s%s.%s", slash ? (int)(slash - here.dli_fname + 1) : 0, here.dli_fname, name, ext);
+    snprintf(out, size, "%.*s%s.%s", slash ? (int)(slash - here.dli_fname + 1) : 0, here.dli_fname, name,
+             ext);
 }

@@ -1,12 +1,15 @@
 /* fork.c: a fork that finds no thread in the middle of a change.
  *
- * A forked child has one thread. What another thread was changing at that moment stays half changed there, and a lock that it held is never released. So a fork
- * waits until no other thread is inside one of our locks (or between fork_hold and fork_release), and threads that want to go in wait until the fork is over.
+ * A forked child has one thread. What another thread was changing at that moment stays half changed there,
+ * and a lock that it held is never released. So a fork waits until no other thread is inside one of our locks
+ * (or between fork_hold and fork_release), and threads that want to go in wait until the fork is over.
  *
- * Each thread counts in a word of its own how many locks it is inside; the fork raises a flag and looks at all the words. A lock therefore costs a store and a load
- * more than a plain one. Two rules keep this free of deadlock: whoever is inside never waits for anything but another of these locks (least of all for the
- * host program's own lock, Python's GIL, which the thread that forks may hold), and the fork waits for a bounded time only: a thread that is still inside then, such
- * as one that compiles a very large kernel, loses its locks in the child, where they are made anew.
+ * Each thread counts in a word of its own how many locks it is inside; the fork raises a flag and looks at
+ * all the words. A lock therefore costs a store and a load more than a plain one. Two rules keep this free of
+ * deadlock: whoever is inside never waits for anything but another of these locks (least of all for the host
+ * program's own lock, Python's GIL, which the thread that forks may hold), and the fork waits for a bounded
+ * time only: a thread that is still inside then, such as one that compiles a very large kernel, loses its
+ * locks in the child, where they are made anew.
  */
 #include "base.h"
 
@@ -126,7 +129,8 @@ static void meet(void)
 
 static void set_depth(int n) { atomic_store_explicit(&own.depth, n, memory_order_release); }
 
-/* False: a fork is going on, and this thread must step outside first. What was written before must be seen by the fork, if the flag is not seen here. */
+/* False: a fork is going on, and this thread must step outside first. What was written before must be seen by
+ * the fork, if the flag is not seen here. */
 static bool may_stay(int depth) { return depth > 0 || !atomic_load_explicit(&forking, memory_order_relaxed); }
 
 static int go_in(pthread_mutex_t *m)

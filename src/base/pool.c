@@ -1,12 +1,15 @@
 /* pool.c: one pool of worker threads for the process.
  *
- * A run is a job on the caller's stack. Its range is cut into one part a thread, always in the same way, so that the same thread comes to the same data from one
- * job to the next and finds it in its caches. A thread takes slices of its own part with one atomic add each, and then of the others'. The caller does so too, and leaves when
- * everything is handed out and no worker is inside. One job at a time uses the workers; a caller that finds them busy runs its whole job itself, so nested and concurrent runs
- * cannot deadlock. Workers spin for at most SPIN_NS, then sleep: other processes want the CPUs, too.
- * After fork the child has no workers: it sees another pid and starts its own.
+ * A run is a job on the caller's stack. Its range is cut into one part a thread, always in the same way, so
+ * that the same thread comes to the same data from one job to the next and finds it in its caches. A thread
+ * takes slices of its own part with one atomic add each, and then of the others'. The caller does so too, and
+ * leaves when everything is handed out and no worker is inside. One job at a time uses the workers; a caller
+ * that finds them busy runs its whole job itself, so nested and concurrent runs cannot deadlock. Workers spin
+ * for at most SPIN_NS, then sleep: other processes want the CPUs, too. After fork the child has no workers:
+ * it sees another pid and starts its own.
  *
- * A host program whose own threads spin between its jobs may lend them: two pools on the same CPUs would wait for each other's spinning.
+ * A host program whose own threads spin between its jobs may lend them: two pools on the same CPUs would wait
+ * for each other's spinning.
  */
 #include "base.h"
 
@@ -44,7 +47,8 @@ static struct {
     _Atomic pid_t owner;
     _Atomic uint32_t forks;
     int nworkers;
-} P = {.lock = PTHREAD_MUTEX_INITIALIZER, .sleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+} P = {
+    .lock = PTHREAD_MUTEX_INITIALIZER, .sleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
 static int count_cpus(void)
 {
@@ -88,7 +92,8 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* A wait that is over soon or not at all: pauses, with a look at the clock now and then, since a pause takes 10 to 150 cycles. False: the time is up. */
+/* A wait that is over soon or not at all: pauses, with a look at the clock now and then, since a pause takes
+ * 10 to 150 cycles. False: the time is up. */
 typedef struct spin {
     int64_t end; /* 0: not begun */
     int pauses;
@@ -105,20 +110,23 @@ static bool spin_on(spin *s)
     return t < s->end;
 }
 
-/* The next slice of a part: [*first, *last). Towards the end slices become smaller, so that all threads end at about the same time. */
+/* The next slice of a part: [*first, *last). Towards the end slices become smaller, so that all threads end
+ * at about the same time. */
 static bool take(job *j, part *p, int64_t *first, int64_t *last)
 {
     const int64_t left = p->end - atomic_load_explicit(&p->next, memory_order_relaxed);
     if (left <= 0)
         return false;
-    int64_t slice = atomic_load_explicit(&j->slice, memory_order_relaxed), share = left / 2 < j->least ? j->least : left / 2;
+    int64_t slice = atomic_load_explicit(&j->slice, memory_order_relaxed),
+            share = left / 2 < j->least ? j->least : left / 2;
     slice = share < slice ? share : slice;
     *first = atomic_fetch_add_explicit(&p->next, slice, memory_order_relaxed);
     *last = p->end - *first < slice ? p->end : *first + slice;
     return *first < p->end;
 }
 
-/* Runs one slice; false when there is none left. Slices that take long are cut, so that an interrupt is seen soon. */
+/* Runs one slice; false when there is none left. Slices that take long are cut, so that an interrupt is seen
+ * soon. */
 static bool one_slice(job *j, int worker)
 {
     int64_t first = 0, last = 0;
@@ -181,7 +189,8 @@ static void *worker_main(void *arg)
     for (;;) {
         uint64_t e = wait_for_job(seen);
         atomic_fetch_add(&P.inside, 1);
-        /* the job may have been withdrawn meanwhile; the epoch tells, and inside keeps the caller waiting if not */
+        /* the job may have been withdrawn meanwhile; the epoch tells, and inside keeps the caller waiting if
+         * not */
         if (atomic_load(&P.epoch) == e)
             work(atomic_load(&P.job), id);
         atomic_fetch_sub(&P.inside, 1);
@@ -340,15 +349,18 @@ static bool run_lent(parallel *run, job *j, int (*poll)(void *), void *poll_ctx)
 
 _Thread_local bool pool_alone;
 
-bool pool_run(int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t, int), void *ctx, int (*poll)(void *), void *poll_ctx)
+bool pool_run(int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t, int), void *ctx,
+              int (*poll)(void *), void *poll_ctx)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     int threads = pool_alone ? 1 : pool_size();
-    /* sixteen slices a thread even things out; never so large that a wrong guess at their cost keeps an interrupt waiting */
+    /* sixteen slices a thread even things out; never so large that a wrong guess at their cost keeps an
+     * interrupt waiting */
     int64_t slice = n / ((int64_t)threads * 16), most = grain > INT64_MAX / 64 ? grain : 64 * grain;
     slice = slice > most ? most : slice < grain ? grain : slice;
     part parts[MAX_WORKERS];
-    job j = {.least = grain < 1 ? 1 : grain, .slice = slice < 1 ? 1 : slice, .fn = fn, .ctx = ctx, .parts = parts};
+    job j = {
+        .least = grain < 1 ? 1 : grain, .slice = slice < 1 ? 1 : slice, .fn = fn, .ctx = ctx, .parts = parts};
     j.threads = threads == 1 || n <= slice || pthread_mutex_trylock(&P.lock) ? 1 : threads;
     cut(&j, n);
     if (j.threads == 1)
@@ -367,5 +379,6 @@ bool pool_run(int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t, int
             done = withdraw(&j, done ? poll : NULL, poll_ctx) && done;
     }
     pthread_mutex_unlock(&P.lock);
-    return done && pool_forks() == forks; /* in a child that poll made, the slices of other threads are not done */
+    /* in a child that poll made, the slices of other threads are not done */
+    return done && pool_forks() == forks;
 }

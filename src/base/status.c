@@ -66,7 +66,10 @@ int eas_error_place(const char **file, int *line)
     return *place_file != 0;
 }
 
-eas_status base_fail_oom(size_t bytes) { return base_fail(EAS_ERR_MEMORY, "out of memory: %zu bytes could not be allocated", bytes); }
+eas_status base_fail_oom(size_t bytes)
+{
+    return base_fail(EAS_ERR_MEMORY, "out of memory: %zu bytes could not be allocated", bytes);
+}
 
 const char *eas_error_message(void) { return message; }
 
@@ -83,9 +86,15 @@ const char *eas_status_name(eas_status st)
 
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
-const char *eas_version(void) { return TEXT(EAS_VERSION_MAJOR) "." TEXT(EAS_VERSION_MINOR) "." TEXT(EAS_VERSION_PATCH); }
+const char *eas_version(void)
+{
+    return TEXT(EAS_VERSION_MAJOR) "." TEXT(EAS_VERSION_MINOR) "." TEXT(EAS_VERSION_PATCH);
+}
 int eas_version_number(void) { return EAS_VERSION; }
 
 void eas_memory_free(void *p) { free(p); }
 
-eas_status base_null(const char *fn, const char *what) { return base_fail(EAS_ERR_HANDLE, "%s: \"%s\" is NULL", fn, what); }
+eas_status base_null(const char *fn, const char *what)
+{
+    return base_fail(EAS_ERR_HANDLE, "%s: \"%s\" is NULL", fn, what);
+}

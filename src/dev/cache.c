@@ -1,9 +1,10 @@
 /* cache.c: compiled images on disk.
  *
- * One file an image, named by the SHA-256 of everything that decides its bytes: the IR text, the target, the options and the build of
- * this library. Files are written beside and renamed, so a reader sees a whole file or none; what it sees is checked
- * (magic, sizes, key, SHA-256) and dropped if anything is off. The folder must belong to this user and to nobody else to
- * write: its files are executed. Nothing here ever fails a launch: no cache is only slower.
+ * One file an image, named by the SHA-256 of everything that decides its bytes: the IR text, the target, the
+ * options and the build of this library. Files are written beside and renamed, so a reader sees a whole file
+ * or none; what it sees is checked (magic, sizes, key, SHA-256) and dropped if anything is off. The folder
+ * must belong to this user and to nobody else to write: its files are executed. Nothing here ever fails a
+ * launch: no cache is only slower.
  */
 #include "dev.h"
 
@@ -71,7 +72,8 @@ static bool below(const char *base, const char *first, const char *second)
     return true;
 }
 
-/* Beside what the user's other programs keep. A home that is not there (a service's, a container's) is not made. */
+/* Beside what the user's other programs keep. A home that is not there (a service's, a container's) is not
+ * made. */
 static bool default_dir(void)
 {
     const char *xdg = base_env("XDG_CACHE_HOME"), *home = base_env("HOME");
@@ -82,7 +84,9 @@ static bool default_dir(void)
     if (xdg && *xdg == '/') {
         char up[MAX_PATH];
         const char *slash = strrchr(xdg, '/');
-        if (is_dir(xdg) || snprintf(up, sizeof up, "%.*s", slash == xdg ? 1 : (int)(slash - xdg), xdg) >= (int)sizeof up || !slash[1])
+        if (is_dir(xdg) ||
+            snprintf(up, sizeof up, "%.*s", slash == xdg ? 1 : (int)(slash - xdg), xdg) >= (int)sizeof up ||
+            !slash[1])
             return below(xdg, "eas", NULL);
         return below(up, slash + 1, "eas");
     }
@@ -224,15 +228,20 @@ static bool write_all(int fd, const void *p, size_t n)
 }
 
 /* Without waiting (a FIFO would block for ever) and without following links. */
-static int open_at(int dir, const char *name) { return openat(dir, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW); }
+static int open_at(int dir, const char *name)
+{
+    return openat(dir, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+}
 
 /* A file of ours, that nobody else can write. */
 static bool is_own_file(int fd, struct stat *st)
 {
-    return fstat(fd, st) == 0 && S_ISREG(st->st_mode) && st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH));
+    return fstat(fd, st) == 0 && S_ISREG(st->st_mode) && st->st_uid == geteuid() &&
+           !(st->st_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* Reads and checks an entry; bytes are malloc'ed. The file's own name must be its key, unless key is NULL (then any is fine). */
+/* Reads and checks an entry; bytes are malloc'ed. The file's own name must be its key, unless key is NULL
+ * (then any is fine). */
 static bool read_entry(int fd, const uint8_t *key, header *h, uint8_t **bytes)
 {
     struct stat st;
@@ -242,8 +251,8 @@ static bool read_entry(int fd, const uint8_t *key, header *h, uint8_t **bytes)
         return false;
     if (st.st_size < (off_t)sizeof *h || st.st_size > MAX_ENTRY || !read_all(fd, h, sizeof *h))
         return false;
-    if (memcmp(h->magic, magic, sizeof magic) || (key && memcmp(h->key, key, 32)) || h->size != (uint64_t)st.st_size - sizeof *h ||
-        h->entry >= h->size)
+    if (memcmp(h->magic, magic, sizeof magic) || (key && memcmp(h->key, key, 32)) ||
+        h->size != (uint64_t)st.st_size - sizeof *h || h->entry >= h->size)
         return false;
     *bytes = malloc(h->size);
     bool good = *bytes && read_all(fd, *bytes, h->size);
@@ -300,7 +309,10 @@ bool cache_load(const cache_key *key, gen_image *im)
 
 #define TEMPORARY ".eas-XXXXXX" /* the letters are chosen so that no other process has the same */
 
-static bool is_temporary(const char *name) { return strlen(name) == sizeof TEMPORARY - 1 && !strncmp(name, TEMPORARY, 5); }
+static bool is_temporary(const char *name)
+{
+    return strlen(name) == sizeof TEMPORARY - 1 && !strncmp(name, TEMPORARY, 5);
+}
 
 static int open_temporary(char path[MAX_PATH])
 {
@@ -325,7 +337,8 @@ static int older(const void *a, const void *b)
 static bool is_entry(const char *name) { return strlen(name) == 64 + 4 && !strcmp(name + 64, ".eas"); }
 static bool is_timing(const char *name) { return strlen(name) == 64 + 5 && !strcmp(name + 64, ".tune"); }
 
-/* Oldest files go until what remains is four fifths of the limit. Other processes may do the same: missing files are fine. */
+/* Oldest files go until what remains is four fifths of the limit. Other processes may do the same: missing
+ * files are fine. */
 static void evict(void)
 {
     VEC(entry) v = {0};
@@ -336,14 +349,16 @@ static void evict(void)
     for (struct dirent *e; (e = readdir(d));) {
         struct stat st;
         const bool left = is_temporary(e->d_name);
-        if ((!is_entry(e->d_name) && !is_timing(e->d_name) && !left) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW))
+        if ((!is_entry(e->d_name) && !is_timing(e->d_name) && !left) ||
+            fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW))
             continue;
         if (left) { /* of a process that died */
             if (S_ISREG(st.st_mode) && st.st_uid == geteuid() && time(NULL) - st.st_mtime > STALE_SECONDS)
                 unlinkat(dirfd(d), e->d_name, 0);
             continue;
         }
-        entry n = {.when = st.st_mtime, .size = ((uint64_t)st.st_size + BLOCK - 1) / BLOCK * BLOCK}; /* what it takes on disk */
+        /* what it takes on disk */
+        entry n = {.when = st.st_mtime, .size = ((uint64_t)st.st_size + BLOCK - 1) / BLOCK * BLOCK};
         memcpy(n.name, e->d_name, strlen(e->d_name) + 1);
         total += n.size;
         if (!vec_push(&v, n))
@@ -363,7 +378,8 @@ static void evict(void)
 void cache_store(const cache_key *key, const gen_image *im)
 {
     char path[MAX_PATH], tmp[MAX_PATH];
-    header h = {.size = im->size, .scratch = im->scratch, .entry = im->entry, .alias_sensitive = im->alias_sensitive};
+    header h = {
+        .size = im->size, .scratch = im->scratch, .entry = im->entry, .alias_sensitive = im->alias_sensitive};
     if (!entry_path(key, path) || im->size > MAX_ENTRY / 2)
         return;
     memcpy(h.magic, magic, sizeof magic);
@@ -380,7 +396,9 @@ void cache_store(const cache_key *key, const gen_image *im)
         if (fd >= 0)
             unlink(tmp);
         errno = error;
-        dev_warn_once(&C.said, "the cache folder %s cannot be written (%s): compiled kernels are kept in memory only", C.dir, strerror(errno));
+        dev_warn_once(&C.said,
+                      "the cache folder %s cannot be written (%s): compiled kernels are kept in memory only",
+                      C.dir, strerror(errno));
     } else if (atomic_fetch_add(&C.writes, 1) % EVICT_EVERY == 0) {
         evict();
     }
@@ -393,7 +411,8 @@ enum { LINE = 160 };
 static bool parse_timing(const char *line, char hex[65], double *seconds)
 {
     int used = 0;
-    return sscanf(line, "eas-tune %64[0-9a-f] %lf%n", hex, seconds, &used) == 2 && used && strlen(hex) == 64 && *seconds > 0 && *seconds < 1e9;
+    return sscanf(line, "eas-tune %64[0-9a-f] %lf%n", hex, seconds, &used) == 2 && used &&
+           strlen(hex) == 64 && *seconds > 0 && *seconds < 1e9;
 }
 
 static bool read_timing(const char *hex, double *seconds)
@@ -404,8 +423,9 @@ static bool read_timing(const char *hex, double *seconds)
         return false;
     snprintf(path, sizeof path, "%s/%s.tune", C.dir, hex);
     int fd = open_at(AT_FDCWD, path);
-    bool good = fd >= 0 && is_own_file(fd, &st) && st.st_size < LINE && read_all(fd, line, (size_t)st.st_size) &&
-                parse_timing(line, found, seconds) && !strcmp(found, hex);
+    bool good = fd >= 0 && is_own_file(fd, &st) && st.st_size < LINE &&
+                read_all(fd, line, (size_t)st.st_size) && parse_timing(line, found, seconds) &&
+                !strcmp(found, hex);
     if (good)
         touch(fd);
     if (fd >= 0)
@@ -413,7 +433,8 @@ static bool read_timing(const char *hex, double *seconds)
     return good;
 }
 
-/* A timing that is there stays, so that processes that measure at the same time end up with the same ones; only an import replaces it. */
+/* A timing that is there stays, so that processes that measure at the same time end up with the same ones;
+ * only an import replaces it. */
 static void write_timing(const char *hex, double seconds, bool replace)
 {
     char path[MAX_PATH], tmp[MAX_PATH], line[LINE];
@@ -542,7 +563,8 @@ eas_status eas_tune_import(const char *text, int *count)
             char hex[65];
             double seconds;
             if (!parse_timing(at, hex, &seconds))
-                return base_fail(EAS_ERR_VALUE, "line %d is no timing: want \"eas-tune KEY SECONDS\"", number);
+                return base_fail(EAS_ERR_VALUE, "line %d is no timing: want \"eas-tune KEY SECONDS\"",
+                                 number);
             if (pass) {
                 write_timing(hex, seconds, true);
                 ++*count;

@@ -21,7 +21,8 @@ static eas_status settle(eas_device *d, const eas_launch *hooks)
     return d && d->host_memory && !st && stream_pending(s) ? stream_wait(s, hooks) : st;
 }
 
-static eas_status on_device(eas_device *d, dev_way way, void *dst, const void *src, size_t n, const eas_launch *hooks)
+static eas_status on_device(eas_device *d, dev_way way, void *dst, const void *src, size_t n,
+                            const eas_launch *hooks)
 {
     eas_stream *s;
     eas_status st = eas_stream_current(d, &s);
@@ -37,7 +38,8 @@ static eas_status on_device(eas_device *d, dev_way way, void *dst, const void *s
     return stream_wait(s, &quiet);
 }
 
-static eas_status between(eas_device *to, void *dst, eas_device *from, const void *src, size_t n, const eas_launch *hooks)
+static eas_status between(eas_device *to, void *dst, eas_device *from, const void *src, size_t n,
+                          const eas_launch *hooks)
 {
     void *mem = malloc(n);
     if (!mem)
@@ -49,7 +51,8 @@ static eas_status between(eas_device *to, void *dst, eas_device *from, const voi
     return st;
 }
 
-eas_status eas_device_copy(eas_device *to, void *dst, eas_device *from, const void *src, size_t n, const eas_launch *hooks)
+eas_status eas_device_copy(eas_device *to, void *dst, eas_device *from, const void *src, size_t n,
+                           const eas_launch *hooks)
 {
     NEED(!n || dst, EAS_ERR_HANDLE);
     NEED(!n || src, EAS_ERR_HANDLE);

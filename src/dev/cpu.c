@@ -1,7 +1,7 @@
 /* cpu.c: the host's own processor: compiled images, mapped and called.
  *
- * compile: look on disk; else open libeas-llvm, compile, keep on disk; map. Without libeas-llvm kernels run on the interpreter and
- * that is said once. launch: small grids on the calling thread, others over the pool.
+ * compile: look on disk; else open libeas-llvm, compile, keep on disk; map. Without libeas-llvm kernels run
+ * on the interpreter and that is said once. launch: small grids on the calling thread, others over the pool.
  */
 #include "dev.h"
 #include "isa.h"
@@ -31,7 +31,8 @@ static gen_llvm_compile *llvm_compile;
 static char llvm_why[512];
 static bool llvm_tried;
 
-/* With the lock held. True: whether there is one is known. A lack of memory says nothing about that: it is asked again at the next kernel. */
+/* With the lock held. True: whether there is one is known. A lack of memory says nothing about that: it is
+ * asked again at the next kernel. */
 static bool open_compiler(void)
 {
     char path[1024];
@@ -55,14 +56,20 @@ static eas_status compiler(gen_llvm_compile **out)
     if (!llvm_tried)
         llvm_tried = open_compiler();
     *out = llvm_compile;
-    eas_status st = llvm_tried ? EAS_OK : base_fail(EAS_ERR_MEMORY, "there is no memory to open the compiler: %s", llvm_why);
+    eas_status st = llvm_tried
+                      ? EAS_OK
+                      : base_fail(EAS_ERR_MEMORY, "there is no memory to open the compiler: %s", llvm_why);
     base_unlock(&llvm_lock);
     return st;
 }
 
 static gen_options options(bool alias, const char *text)
 {
-    return (gen_options){.cpu_features = isa_features(), .vector_bytes = isa_vector_bytes(), .alias = alias, .text = text, .build = eas_build_id()};
+    return (gen_options){.cpu_features = isa_features(),
+                         .vector_bytes = isa_vector_bytes(),
+                         .alias = alias,
+                         .text = text,
+                         .build = eas_build_id()};
 }
 
 static eas_status compile_as(const eas_ir *ir, const char *form, gen_image *im, char **out)
@@ -137,7 +144,8 @@ static eas_status map_image(const gen_image *im, dev_code *c)
     if (mprotect(p, size, PROT_READ | PROT_EXEC)) {
         const bool poor = errno == ENOMEM;
         munmap(p, size);
-        return poor ? base_fail_oom(size) : base_fail(EAS_ERR_RUNTIME, "this system does not let memory be made executable");
+        return poor ? base_fail_oom(size)
+                    : base_fail(EAS_ERR_RUNTIME, "this system does not let memory be made executable");
     }
 #endif
     __builtin___clear_cache((char *)p, (char *)p + im->size);
@@ -270,12 +278,14 @@ static int ask(void *ctx)
     return stop;
 }
 
-/* From inside a loop that may never end, after some 0.1 ms of it. What was thought to be short is not: others may have the caller's lock meanwhile. */
+/* From inside a loop that may never end, after some 0.1 ms of it. What was thought to be short is not: others
+ * may have the caller's lock meanwhile. */
 static int look(void *ctx)
 {
     work *w = ctx;
     const eas_launch *o = w->opts;
-    if (atomic_load_explicit(&w->stop, memory_order_relaxed) || !o || !pthread_equal(pthread_self(), w->caller))
+    if (atomic_load_explicit(&w->stop, memory_order_relaxed) || !o ||
+        !pthread_equal(pthread_self(), w->caller))
         return atomic_load_explicit(&w->stop, memory_order_relaxed);
     if (!w->left && o->leave && o->enter) {
         o->leave(o->ctx);
@@ -303,7 +313,8 @@ static void stream_fence(void)
 #endif
 }
 
-#if defined(__clang__) /* the sanitizer looks for the type of a function before its code, and an image has none there */
+#if defined(__clang__) /* the sanitizer looks for the type of a function before its code, and an image has \
+                          none there */
 __attribute__((no_sanitize("function")))
 #endif
 static void
@@ -336,7 +347,8 @@ static eas_status report(const dev_launch *l, const work *w)
         return base_fail_oom(w->code->scratch);
     if (!w->fault.set)
         return EAS_OK;
-    int64_t p = w->fault.program, pid[3] = {p % l->grid[0], p / l->grid[0] % l->grid[1], p / (l->grid[0] * l->grid[1])};
+    int64_t p = w->fault.program,
+            pid[3] = {p % l->grid[0], p / l->grid[0] % l->grid[1], p / (l->grid[0] * l->grid[1])};
     const eas_ir *ir = w->code->ir;
     uint32_t insn = (uint32_t)w->fault.insn;
     return ir_fault_message(ir, insn, w->fault.index, l->count, pid, w->fault.thread);
@@ -344,7 +356,9 @@ static eas_status report(const dev_launch *l, const work *w)
 
 enum { TINY_NS = 4000, SLICE_NS = 20000 }; /* of a launch, of a slice */
 static const uint64_t CACHE_SHARE =
-    32u << 20; /* a thread: the last cache has other users, and beyond this stores past it are quicker even if the next launch reads them */
+    /* a thread: the last cache has other users, and beyond this stores past it are quicker even if the next
+       launch reads them */
+    32u << 20;
 
 uint64_t dev_cache_bytes(void)
 {
@@ -372,7 +386,10 @@ static bool run_serial(work *w, int64_t programs, int64_t grain)
     return true;
 }
 
-static eas_status interrupted(const dev_launch *l) { return base_fail(EAS_ERR_INTERRUPTED, "kernel %s was interrupted", l->ir->name); }
+static eas_status interrupted(const dev_launch *l)
+{
+    return base_fail(EAS_ERR_INTERRUPTED, "kernel %s was interrupted", l->ir->name);
+}
 
 static work work_of(dev_code *c, const dev_launch *l, uint64_t bytes)
 {
@@ -416,7 +433,8 @@ eas_status cpu_run(dev_code *c, const dev_launch *l)
     if (locks)
         o->leave(o->ctx);
     w.left = locks;
-    bool done = l->serial ? run_serial(&w, l->programs, grain) : pool_run(l->programs, grain, run_slice, &w, o && o->interrupted ? ask : NULL, &w);
+    bool done = l->serial ? run_serial(&w, l->programs, grain)
+                          : pool_run(l->programs, grain, run_slice, &w, o && o->interrupted ? ask : NULL, &w);
     if (locks)
         o->enter(o->ctx);
     if (!done && pool_forks() != forks)
@@ -426,8 +444,9 @@ eas_status cpu_run(dev_code *c, const dev_launch *l)
 
 /* ---- several launches as one ----
  *
- * Launches that do not depend on each other (the updates of a model's parameters, say) are cut into slices as each alone would be, and the slices of all are handed out from one
- * list: one wake-up of the pool in place of many, and a small launch leaves no thread idle. */
+ * Launches that do not depend on each other (the updates of a model's parameters, say) are cut into slices as
+ * each alone would be, and the slices of all are handed out from one list: one wake-up of the pool in place
+ * of many, and a small launch leaves no thread idle. */
 typedef struct many {
     work *w;
     const dev_launch *l;
@@ -479,7 +498,10 @@ eas_status cpu_run_many(int n, dev_code *const *code, const dev_launch *l)
         st = cpu_run(code[i], &l[i]);
     if (!plain)
         return st;
-    many m = {.w = malloc((size_t)n * sizeof *m.w), .l = l, .first = malloc(((size_t)n + 1) * sizeof *m.first), .n = n};
+    many m = {.w = malloc((size_t)n * sizeof *m.w),
+              .l = l,
+              .first = malloc(((size_t)n + 1) * sizeof *m.first),
+              .n = n};
     if (!m.w || !m.first) {
         free(m.w);
         free(m.first);

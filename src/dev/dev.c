@@ -46,7 +46,9 @@ const char *eas_device_unavailable(const eas_device *d)
 {
     NEED(d, NULL);
     const char *why = d->unavailable((eas_device *)(uintptr_t)d);
-    return why ? why : dev_usable((eas_device *)(uintptr_t)d) ? "it was used before this process was forked" : NULL;
+    return why                                    ? why
+         : dev_usable((eas_device *)(uintptr_t)d) ? "it was used before this process was forked"
+                                                  : NULL;
 }
 
 int dev_index(const eas_device *d)
@@ -81,10 +83,11 @@ eas_status dev_usable(eas_device *d)
     if (d->host_memory)
         return EAS_OK;
     if (lost[dev_index(d)])
-        return base_fail(EAS_ERR_UNAVAILABLE,
-                         "device \"%s\" was used before this process was forked, and its driver does not survive that: use it in the "
-                         "parent only, or start the child anew (multiprocessing's \"spawn\")",
-                         d->name);
+        return base_fail(
+            EAS_ERR_UNAVAILABLE,
+            "device \"%s\" was used before this process was forked, and its driver does not survive that: use it in the "
+            "parent only, or start the child anew (multiprocessing's \"spawn\")",
+            d->name);
     const char *why = d->unavailable(d);
     return why ? base_fail(EAS_ERR_UNAVAILABLE, "device \"%s\" is not available: %s", d->name, why) : EAS_OK;
 }
@@ -98,19 +101,22 @@ void dev_list_tg(str *s, const eas_ir *ir)
         if (in->op != IR_ALLOC_TG)
             continue;
         ir_type t = ir_typeof(ir, in->res);
-        str_add(s, "\n  %s:%u: alloc_tg(%lld, %s): %lld bytes", ir->files[in->file], (unsigned)in->line, (long long)in->imm, eas_dtype_name(t.dtype),
+        str_add(s, "\n  %s:%u: alloc_tg(%lld, %s): %lld bytes", ir->files[in->file], (unsigned)in->line,
+                (long long)in->imm, eas_dtype_name(t.dtype),
                 (long long)(in->imm * (int64_t)eas_dtype_size(t.dtype)));
     }
 }
 
-static eas_status refuse_tg(const eas_device *d, const eas_ir *ir, long long bytes, long long own, long long limit)
+static eas_status refuse_tg(const eas_device *d, const eas_ir *ir, long long bytes, long long own,
+                            long long limit)
 {
     str s = {0};
     dev_list_tg(&s, ir);
     if (own)
         str_add(&s, "\n  values that go from one thread of a simdgroup to another: %lld bytes", own);
-    eas_status st = base_fail(EAS_ERR_VALUE, "kernel %s needs %lld bytes of threadgroup memory; device \"%s\" has %lld:%s", ir->name, bytes, d->name,
-                              limit, s.at ? s.at : "");
+    eas_status st = base_fail(EAS_ERR_VALUE,
+                              "kernel %s needs %lld bytes of threadgroup memory; device \"%s\" has %lld:%s",
+                              ir->name, bytes, d->name, limit, s.at ? s.at : "");
     str_free(&s);
     return st;
 }
@@ -127,13 +133,16 @@ static eas_status check_double(const eas_device *d, const eas_ir *ir)
 {
     for (int i = 0; i < ir->nparams; i++)
         if (is_double(ir, (uint32_t)i + 1))
-            return base_fail(EAS_ERR_TYPE, "kernel %s: device \"%s\" has no double; argument \"%s\" is f64", ir->name, d->name, ir->params[i].name);
+            return base_fail(EAS_ERR_TYPE, "kernel %s: device \"%s\" has no double; argument \"%s\" is f64",
+                             ir->name, d->name, ir->params[i].name);
     for (uint32_t i = 0; i < ir->ninsns; i++) {
         const ir_insn *in = &ir->insns[i];
         for (uint32_t r = 0; r < in->nres; r++)
             if (is_double(ir, in->res + r))
-                return base_fail(EAS_ERR_TYPE, "%s:%u: kernel %s: device \"%s\" has no double; `%s` gives f64 here",
-                                 in->file ? ir->files[in->file] : "?", (unsigned)in->line, ir->name, d->name, ir_rows[in->op].name);
+                return base_fail(EAS_ERR_TYPE,
+                                 "%s:%u: kernel %s: device \"%s\" has no double; `%s` gives f64 here",
+                                 in->file ? ir->files[in->file] : "?", (unsigned)in->line, ir->name, d->name,
+                                 ir_rows[in->op].name);
     }
     return EAS_OK;
 }
@@ -143,9 +152,10 @@ static eas_status check_wide_atomics(const eas_device *d, const eas_ir *ir)
     for (uint32_t i = 0; i < ir->ninsns; i++) {
         const ir_insn *in = &ir->insns[i];
         if (ir_is_atomic(in) && dtype_bits(ir_typeof(ir, in->res).dtype) == 64)
-            return base_fail(EAS_ERR_TYPE, "%s:%u: kernel %s: device \"%s\" has no 64-bit atomics; `%s` works on %s here",
-                             in->file ? ir->files[in->file] : "?", (unsigned)in->line, ir->name, d->name, ir_rows[in->op].name,
-                             eas_dtype_name(ir_typeof(ir, in->res).dtype));
+            return base_fail(EAS_ERR_TYPE,
+                             "%s:%u: kernel %s: device \"%s\" has no 64-bit atomics; `%s` works on %s here",
+                             in->file ? ir->files[in->file] : "?", (unsigned)in->line, ir->name, d->name,
+                             ir_rows[in->op].name, eas_dtype_name(ir_typeof(ir, in->res).dtype));
     }
     return EAS_OK;
 }
@@ -179,14 +189,14 @@ eas_status dev_check(eas_device *d, const eas_ir *ir)
     for (int i = 0; i < ir->nparams; i++)
         buffers += ir_typeof(ir, (uint32_t)i + 1).kind == IR_BUF;
     if (info.mode == EAS_MODE_THREAD && l.threads && info.block > l.threads)
-        return base_fail(EAS_ERR_VALUE, "kernel %s: a group of %lld threads; device \"%s\" has at most %lld", ir->name, (long long)info.block,
-                         d->name, (long long)l.threads);
+        return base_fail(EAS_ERR_VALUE, "kernel %s: a group of %lld threads; device \"%s\" has at most %lld",
+                         ir->name, (long long)info.block, d->name, (long long)l.threads);
     int64_t own = d->own_tg ? d->own_tg(ir) : 0;
     if (l.tg_bytes && info.tg_bytes + own > l.tg_bytes)
         return refuse_tg(d, ir, (long long)(info.tg_bytes + own), (long long)own, (long long)l.tg_bytes);
     if (l.buffers && buffers > l.buffers)
-        return base_fail(EAS_ERR_VALUE, "kernel %s has %d buffer arguments; device \"%s\" takes %lld", ir->name, buffers, d->name,
-                         (long long)l.buffers);
+        return base_fail(EAS_ERR_VALUE, "kernel %s has %d buffer arguments; device \"%s\" takes %lld",
+                         ir->name, buffers, d->name, (long long)l.buffers);
     eas_status st = l.i64_atomics ? EAS_OK : check_wide_atomics(d, ir);
     return st || l.f64 ? st : check_double(d, ir);
 }
@@ -197,8 +207,8 @@ static eas_status unknown_device(const char *name)
     size_t n = 0;
     for (int i = 0; i < NDEVICES && n < sizeof list; i++) {
         const char *also = facts[i].alias, *sep = !i ? "" : i + 1 < NDEVICES ? ", " : " and ";
-        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s%s%s%s", sep, devices[i]->name, also ? " (also called " : "", also ? also : "",
-                              also ? ")" : "");
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s%s%s%s", sep, devices[i]->name,
+                              also ? " (also called " : "", also ? also : "", also ? ")" : "");
     }
     return base_fail(EAS_ERR_VALUE, "unknown device \"%s\"; there are %s", name, list);
 }
@@ -212,7 +222,8 @@ eas_status eas_device_get(const char *name, eas_device **out)
         if (!strcmp(devices[i]->name, name) || (facts[i].alias && !strcmp(facts[i].alias, name))) {
             const char *why = devices[i]->unavailable(devices[i]);
             if (why)
-                return base_fail(EAS_ERR_UNAVAILABLE, "device \"%s\" is not available: %s", devices[i]->name, why);
+                return base_fail(EAS_ERR_UNAVAILABLE, "device \"%s\" is not available: %s", devices[i]->name,
+                                 why);
             *out = devices[i];
             return EAS_OK;
         }

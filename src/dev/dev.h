@@ -1,7 +1,8 @@
 /* dev.h: the device contract, and what devices share: memory, the cache of compiled code.
  *
- * A device is a row in dev.c's table of pointers. It turns IR into code once (compile) and runs code over a grid (launch). What the
- * kernel folder decides before: which form of the IR, that arguments fit it, the grid.
+ * A device is a row in dev.c's table of pointers. It turns IR into code once (compile) and runs code over a
+ * grid (launch). What the kernel folder decides before: which form of the IR, that arguments fit it, the
+ * grid.
  */
 #ifndef DEV_H
 #define DEV_H
@@ -18,9 +19,10 @@ typedef struct dev_launch {
     int64_t grid[3], programs; /* programs = product of grid, > 0 */
     uint64_t bytes;       /* of all buffers together */
     double cost;          /* rough nanoseconds of one program, > 0 */
-    const eas_ir *interp; /* devices with host memory: interpret this in place of running the code; else NULL */
+    /* devices with host memory: interpret this in place of running the code; else NULL */
+    const eas_ir *interp;
     bool serial;          /* programs run in order, one after the other, where the device can */
-    bool now;             /* the caller waits for it: a device of the host may run it on the calling thread */
+    bool now; /* the caller waits for it: a device of the host may run it on the calling thread */
     const eas_launch *opts; /* hooks, for a launch that is waited for; may be NULL */
 } dev_launch;
 
@@ -31,7 +33,8 @@ enum { DEV_TILES = 2 };
 
 typedef struct dev_limits { /* as read from the device; 0: no such limit */
     int64_t threads, tg_bytes, simd, buffers,
-        params; /* threads of a group; threadgroup memory; width of a simdgroup; buffer arguments; all arguments */
+        /* threads of a group; threadgroup memory; width of a simdgroup; buffer arguments; all arguments */
+        params;
     size_t max_alloc;
     bool f64, f16, i64_atomics;
     bool unified; /* host and device share memory: no copy is needed */
@@ -39,7 +42,8 @@ typedef struct dev_limits { /* as read from the device; 0: no such limit */
     bool bf16_products; /* blocks of bf16 are multiplied as they are, without a pass that widens them */
 } dev_limits;
 
-typedef enum dev_way { DEV_TO, DEV_FROM, DEV_WITHIN } dev_way; /* host to device, device to host, on the device */
+/* host to device, device to host, on the device */
+typedef enum dev_way { DEV_TO, DEV_FROM, DEV_WITHIN } dev_way;
 
 typedef struct dev_step { /* of a replay: a launch, or a copy where code is NULL */
     dev_code *code;
@@ -54,30 +58,35 @@ typedef struct dev_plan dev_plan; /* a device's own: steps made ready for replay
 
 enum { DEV_MAX = 4 }; /* devices in the table */
 
-/* Calls that give work to a queue may return before it is done; whatever they need of their arguments is copied, and copies see the host memory that work given before wrote. Failures of work that
- * was given are kept by the queue and returned by the next wait. */
+/* Calls that give work to a queue may return before it is done; whatever they need of their arguments is
+ * copied, and copies see the host memory that work given before wrote. Failures of work that was given are
+ * kept by the queue and returned by the next wait. */
 struct eas_device {
     const char *name;
     const char *(*unavailable)(eas_device *d); /* NULL, or the reason */
     const char *(*describe)(eas_device *d);
     dev_limits (*limits)(eas_device *d);
-    /* Memory. An address is a number in the device's own space, unique over all its live allocations: address + offset names a place, and
-     * views and overlap are plain arithmetic. With host_memory it is a host pointer; other devices keep a table from addresses to
-     * their handles. */
+    /* Memory. An address is a number in the device's own space, unique over all its live allocations: address
+     * + offset names a place, and views and overlap are plain arithmetic. With host_memory it is a host
+     * pointer; other devices keep a table from addresses to their handles. */
     eas_status (*alloc)(eas_device *d, size_t nbytes, void **mem);
     void (*dealloc)(eas_device *d, void *mem, size_t nbytes);
     /* Memory that the host reaches too; NULL: what alloc gives is. */
     eas_status (*alloc_shared)(eas_device *d, size_t nbytes, void **mem, void **host);
-    /* Memory in the device's own terms: adopt gives a handle of others addresses until dealloc, handle tells what an address lies in. NULL: no
-     * such thing. */
+    /* Memory in the device's own terms: adopt gives a handle of others addresses until dealloc, handle tells
+     * what an address lies in. NULL: no such thing. */
     eas_status (*adopt)(eas_device *d, void *handle, size_t *nbytes, void **mem, void **host);
     void *(*handle)(eas_device *d, const void *mem, size_t *offset);
-    /* Host memory as it is, at an address of the device until dealloc: what the device writes is there once a copy from that address to the memory
-     * itself is done. Nothing else may use the memory meanwhile. False: it cannot be used so; NULL: no such thing. */
+    /* Host memory as it is, at an address of the device until dealloc: what the device writes is there once a
+     * copy from that address to the memory itself is done. Nothing else may use the memory meanwhile. False:
+     * it cannot be used so; NULL: no such thing. */
     bool (*lend)(eas_device *d, void *host, size_t nbytes, bool written, void **mem);
     bool host_memory; /* the host may touch its buffers, and it the host's */
-    int64_t (*own_tg)(const eas_ir *ir); /* threadgroup memory that its code uses besides the kernel's own; NULL: none */
-    bool text; /* compiles the text of gen_ctext: gets the 32-bit form where a launch allows it, and native functions with fast math */
+    /* threadgroup memory that its code uses besides the kernel's own; NULL: none */
+    int64_t (*own_tg)(const eas_ir *ir);
+    /* compiles the text of gen_ctext: gets the 32-bit form where a launch allows it, and native functions
+     * with fast math */
+    bool text;
     bool (*ldexp)(void); /* its code may have the instruction, of f32 and f64; NULL: never */
     /* Code. alias: arguments may overlap in any way. */
     eas_status (*compile)(eas_device *d, const eas_ir *ir, bool alias, dev_code **out);
@@ -87,7 +96,8 @@ struct eas_device {
     eas_status (*queue_new)(eas_device *d, dev_queue **out);
     void (*queue_free)(eas_device *d, dev_queue *q); /* waits */
     eas_status (*launch)(eas_device *d, dev_queue *q, dev_code *code, const dev_launch *l);
-    /* Launches that do not depend on each other, as one that is waited for; they have one set of hooks. NULL: they are given one by one. */
+    /* Launches that do not depend on each other, as one that is waited for; they have one set of hooks. NULL:
+     * they are given one by one. */
     eas_status (*launch_many)(eas_device *d, dev_queue *q, int n, dev_code *const *code, const dev_launch *l);
     eas_status (*copy)(eas_device *d, dev_queue *q, dev_way way, void *dst, const void *src, size_t n);
     /* A number larger than those before; it is reached when all work given to q before is done. */
@@ -95,17 +105,21 @@ struct eas_device {
     /* The ticket of what was given last; NULL: mark makes one for it. */
     uint64_t (*given)(eas_device *d, dev_queue *q);
     bool (*reached)(eas_device *d, dev_queue *q, uint64_t ticket);
-    /* UINT64_MAX: for everything given so far. Returns, once, the first failure since the last wait; the queue works on. */
+    /* UINT64_MAX: for everything given so far. Returns, once, the first failure since the last wait; the
+     * queue works on. */
     eas_status (*wait)(eas_device *d, dev_queue *q, uint64_t ticket);
     /* What is given to q from now on runs after other has reached ticket. Both are queues of d. */
     eas_status (*after)(eas_device *d, dev_queue *q, dev_queue *other, uint64_t ticket);
-    /* Seconds at which a reached ticket of mark was, on a clock of the device's; negative: so old that it is forgotten. */
+    /* Seconds at which a reached ticket of mark was, on a clock of the device's; negative: so old that it is
+     * forgotten. */
     double (*time)(eas_device *d, dev_queue *q, uint64_t ticket);
-    /* A list of launches and copies as one piece of work; it lives until that is done. now: the caller waits for it, and holds no lock of the
-     * host's; of the hooks only `interrupted` counts. NULL: they are given one by one. */
-    eas_status (*replay)(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *now);
-    /* Makes steps ready for replay. *plan is NULL, or what was made of the list before some of its arguments changed; no replay of it is
-     * pending. It may stay NULL. NULL: there is nothing to make ready. */
+    /* A list of launches and copies as one piece of work; it lives until that is done. now: the caller waits
+     * for it, and holds no lock of the host's; of the hooks only `interrupted` counts. NULL: they are given
+     * one by one. */
+    eas_status (*replay)(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n,
+                         const eas_launch *now);
+    /* Makes steps ready for replay. *plan is NULL, or what was made of the list before some of its arguments
+     * changed; no replay of it is pending. It may stay NULL. NULL: there is nothing to make ready. */
     eas_status (*plan)(eas_device *d, const dev_step *steps, int n, dev_plan **plan);
     void (*plan_free)(eas_device *d, dev_plan *plan);
 };
@@ -116,7 +130,8 @@ struct eas_device {
 
 /* ---- cpu.c ---- */
 eas_status cpu_run(dev_code *code, const dev_launch *l); /* on the calling thread and the pool */
-eas_status cpu_run_many(int n, dev_code *const *code, const dev_launch *l); /* the same, slices of all side by side */
+/* the same, slices of all side by side */
+eas_status cpu_run_many(int n, dev_code *const *code, const dev_launch *l);
 /* "plan", "llvm" or "asm" text of ir for this machine. */
 eas_status cpu_text(const eas_ir *ir, const char *form, char **out);
 eas_status cpu_object(const eas_ir *ir, void **bytes, size_t *size); /* relocatable; malloc'ed */
@@ -163,8 +178,10 @@ double now_time(eas_device *d, dev_queue *q, uint64_t ticket);
 eas_status cpu_queue_new(eas_device *d, dev_queue **out);
 void cpu_queue_free(eas_device *d, dev_queue *q);
 eas_status cpu_queue_launch(eas_device *d, dev_queue *q, dev_code *code, const dev_launch *l);
-eas_status cpu_queue_launch_many(eas_device *d, dev_queue *q, int n, dev_code *const *code, const dev_launch *l);
-eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *now);
+eas_status cpu_queue_launch_many(eas_device *d, dev_queue *q, int n, dev_code *const *code,
+                                 const dev_launch *l);
+eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n,
+                            const eas_launch *now);
 eas_status cpu_queue_copy(eas_device *d, dev_queue *q, dev_way way, void *dst, const void *src, size_t n);
 eas_status cpu_queue_mark(eas_device *d, dev_queue *q, uint64_t *ticket);
 uint64_t cpu_queue_given(eas_device *d, dev_queue *q);
@@ -181,11 +198,13 @@ typedef struct stream_hold { /* what a piece of work needs while it may run */
     int nobjects;
     void (*retain)(void *), (*release)(void *);
 } stream_hold;
-/* Between begin and end this thread gives work to the stream; begin waits while too much is pending. end: hold is let go once everything
- * given so far is done, by some later call on the stream. With failed work (end's st) nothing is held. */
+/* Between begin and end this thread gives work to the stream; begin waits while too much is pending. end:
+ * hold is let go once everything given so far is done, by some later call on the stream. With failed work
+ * (end's st) nothing is held. */
 eas_status stream_begin(eas_stream *s, const eas_launch *hooks);
 eas_status stream_end(eas_stream *s, eas_status st, const stream_hold *hold);
-eas_status stream_wait(eas_stream *s, const eas_launch *hooks); /* everything given; returns the first failure since the last time */
+/* everything given; returns the first failure since the last time */
+eas_status stream_wait(eas_stream *s, const eas_launch *hooks);
 const eas_stream *stream_used(const eas_device *d); /* this thread's, NULL for the default */
 bool stream_pending(const eas_stream *s);
 dev_queue *stream_queue(eas_stream *s);

@@ -1,8 +1,9 @@
 /* isa.c: run-time detection of the instruction set: cpuid and xgetbv on x86-64, auxv or sysctl on AArch64.
  *
- * A feature counts only if the operating system saves its registers. EAS_ISA lowers the level (never raises it above what the
- * machine has), so that every code path can be tested on one machine. What a machine lacks can be tested where the program contains an
- * emulator of it (tests/c/emulate.c): that names the features it stands in for in a symbol of its own, which no setting can.
+ * A feature counts only if the operating system saves its registers. EAS_ISA lowers the level (never raises
+ * it above what the machine has), so that every code path can be tested on one machine. What a machine lacks
+ * can be tested where the program contains an emulator of it (tests/c/emulate.c): that names the features it
+ * stands in for in a symbol of its own, which no setting can.
  */
 #include "isa.h"
 
@@ -42,7 +43,8 @@ static regs ask_cpuid(uint32_t leaf, uint32_t sub)
     return x;
 }
 
-/* Each leaf is asked for once: in a virtual machine the host answers, which takes microseconds. Only under the lock of pthread_once. */
+/* Each leaf is asked for once: in a virtual machine the host answers, which takes microseconds. Only under
+ * the lock of pthread_once. */
 static regs cpuid(uint32_t leaf, uint32_t sub)
 {
     static struct {
@@ -137,9 +139,12 @@ static bool missing(const char *feature) { return (void)feature, false; }
 static bool granted(uint64_t state) { return state != TILE; }
 #endif
 
-static bool has_bit(const char *feature, uint32_t leaf, uint32_t sub, int reg, int bit, uint64_t state, uint64_t xcr0)
+static bool has_bit(const char *feature, uint32_t leaf, uint32_t sub, int reg, int bit, uint64_t state,
+                    uint64_t xcr0)
 {
-    return !missing(feature) && (((cpuid(leaf, sub).r[reg] >> bit & 1) && (xcr0 & state) == state && granted(state)) || emulated(feature));
+    return !missing(feature) &&
+           (((cpuid(leaf, sub).r[reg] >> bit & 1) && (xcr0 & state) == state && granted(state)) ||
+            emulated(feature));
 }
 
 static bool on(const char *feature)
@@ -154,9 +159,12 @@ static bool wide(void) /* the parts of AVX-512 that every AVX-512 server and cli
     return on("avx512f") && on("avx512dq") && on("avx512bw") && on("avx512vl");
 }
 
-/* On processors that have AVX512-FP16 too (Intel's from Sapphire Rapids on) a vdpbf16ps takes four times as long as an fma and does the work of two: it
- * is used there only if EAS_ISA names it. */
-static bool pays(const char *feature, int level) { return strcmp(feature, "avx512bf16") != 0 || level == L_BF16 || !(cpuid(7, 0).r[3] >> 23 & 1); }
+/* On processors that have AVX512-FP16 too (Intel's from Sapphire Rapids on) a vdpbf16ps takes four times as
+ * long as an fma and does the work of two: it is used there only if EAS_ISA names it. */
+static bool pays(const char *feature, int level)
+{
+    return strcmp(feature, "avx512bf16") != 0 || level == L_BF16 || !(cpuid(7, 0).r[3] >> 23 & 1);
+}
 
 static void detect(void)
 {
@@ -164,13 +172,15 @@ static void detect(void)
     const uint64_t xcr0 = cpuid(1, 0).r[2] >> 27 & 1 ? xgetbv0() : 0;
     size_t n = 0;
 #define ADD(f, leaf, sub, reg, bit, lv, state) \
-    if ((lv) <= level && ((lv) < L_BF16 || wide()) && pays(f, level) && has_bit(f, leaf, sub, reg, bit, state, xcr0)) \
+    if ((lv) <= level && ((lv) < L_BF16 || wide()) && pays(f, level) && \
+        has_bit(f, leaf, sub, reg, bit, state, xcr0)) \
         n += (size_t)snprintf(isa.features + n, sizeof isa.features - n, "+%s,", f);
     FEATURES(ADD)
 #undef ADD
     const bool avx2 = on("avx2") && on("fma") && on("f16c") && on("bmi") && on("bmi2");
     isa.bytes = avx2 && wide() ? 64 : avx2 ? 32 : 16;
-    const bool bf16 = avx2 && wide() && on("avx512bf16"), amx = avx2 && wide() && on("amx-tile") && on("amx-bf16");
+    const bool bf16 = avx2 && wide() && on("avx512bf16"),
+               amx = avx2 && wide() && on("amx-tile") && on("amx-bf16");
     isa.name = levels[amx ? L_AMX : bf16 ? L_BF16 : avx2 && wide() ? L_AVX512 : avx2 ? L_AVX2 : L_SSE2];
     isa.bf16 = bf16 || amx;
     if (n)
@@ -195,7 +205,8 @@ static bool has(const char *what)
 {
     int v = 0;
     size_t n = sizeof v;
-    const char *key = strcmp(what, "fullfp16") == 0 ? "hw.optional.arm.FEAT_FP16" : "hw.optional.arm.FEAT_DotProd";
+    const char *key =
+        strcmp(what, "fullfp16") == 0 ? "hw.optional.arm.FEAT_FP16" : "hw.optional.arm.FEAT_DotProd";
     return sysctlbyname(key, &v, &n, NULL, 0) == 0 && v;
 }
 #else
@@ -208,7 +219,8 @@ static bool has(const char *what)
 
 static void detect(void)
 {
-    snprintf(isa.features, sizeof isa.features, "+neon%s%s", has("fullfp16") ? ",+fullfp16" : "", has("dotprod") ? ",+dotprod" : "");
+    snprintf(isa.features, sizeof isa.features, "+neon%s%s", has("fullfp16") ? ",+fullfp16" : "",
+             has("dotprod") ? ",+dotprod" : "");
     isa.name = "neon";
     isa.bytes = 16;
 }

@@ -1,9 +1,11 @@
-/* memory.c: device memory as counted buffers, and the pool that keeps freed ones for the next who wants that size.
+/* memory.c: device memory as counted buffers, and the pool that keeps freed ones for the next who wants that
+ * size.
  *
- * Sizes come in eight steps to a power of two, so what is handed out is at most an eighth larger than what was asked for. A freed buffer goes to the
- * list of its size, buffer and memory as one; the next request of that size takes it, one of the same stream first. What is kept is limited
- * (EAS_POOL_LIMIT, else a quarter of the living bytes and at least 256 MB): the oldest go back to the device. Work that may still use a buffer holds it (see
- * stream.c), so what is in the pool is free for every stream.
+ * Sizes come in eight steps to a power of two, so what is handed out is at most an eighth larger than what
+ * was asked for. A freed buffer goes to the list of its size, buffer and memory as one; the next request of
+ * that size takes it, one of the same stream first. What is kept is limited (EAS_POOL_LIMIT, else a quarter
+ * of the living bytes and at least 256 MB): the oldest go back to the device. Work that may still use a
+ * buffer holds it (see stream.c), so what is in the pool is free for every stream.
  */
 #include "dev.h"
 
@@ -85,7 +87,8 @@ void dev_host_dealloc(eas_device *d, void *mem, size_t nbytes)
 
 static unsigned log2_of(size_t n) { return 63u - (unsigned)__builtin_clzll((unsigned long long)n); }
 
-/* The size handed out for n bytes and its class. Sizes that no machine has are left to the device to refuse. */
+/* The size handed out for n bytes and its class. Sizes that no machine has are left to the device to refuse.
+ */
 static size_t size_class(size_t n, unsigned *cls)
 {
     if (n < STEP)
@@ -111,7 +114,11 @@ static uint64_t limit_of(const pool *p)
         const char *e = getenv("EAS_POOL_LIMIT");
         char *end = NULL;
         unsigned long long n = e && *e ? strtoull(e, &end, 10) : 0;
-        int shift = !end ? 0 : *end == 'K' || *end == 'k' ? 10 : *end == 'M' || *end == 'm' ? 20 : *end == 'G' || *end == 'g' ? 30 : 0;
+        int shift = !end                       ? 0
+                  : *end == 'K' || *end == 'k' ? 10
+                  : *end == 'M' || *end == 'm' ? 20
+                  : *end == 'G' || *end == 'g' ? 30
+                                               : 0;
         set = v = e && *e && end != e ? ((uint64_t)n << shift) + 2 : 1;
     }
     if (v > 1)
@@ -312,7 +319,8 @@ eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out)
     return EAS_OK;
 }
 
-eas_status eas_buffer_wrap(eas_device *d, void *data, size_t nbytes, void (*done)(void *), void *ctx, eas_buffer **out)
+eas_status eas_buffer_wrap(eas_device *d, void *data, size_t nbytes, void (*done)(void *), void *ctx,
+                           eas_buffer **out)
 {
     NEED(d, EAS_ERR_HANDLE);
     NEED(out, EAS_ERR_HANDLE);
@@ -339,8 +347,10 @@ eas_status eas_buffer_new_shared(eas_device *d, size_t nbytes, eas_buffer **out)
     void *mem, *host;
     *out = NULL;
     if (!d->alloc_shared)
-        return d->host_memory ? eas_buffer_new(d, nbytes, out)
-                              : base_fail(EAS_ERR_VALUE, "device \"%s\" has no memory that the host reaches as well", d->name);
+        return d->host_memory
+                 ? eas_buffer_new(d, nbytes, out)
+                 : base_fail(EAS_ERR_VALUE, "device \"%s\" has no memory that the host reaches as well",
+                             d->name);
     eas_status st = dev_usable(d);
     if (!st)
         st = d->alloc_shared(d, nbytes, &mem, &host);
@@ -355,11 +365,16 @@ eas_status eas_buffer_adopt(eas_device *d, void *handle, void (*done)(void *), v
     size_t nbytes;
     *out = NULL;
     if (!d->adopt || !handle)
-        return base_fail(EAS_ERR_VALUE, "device \"%s\" %s", d->name, d->adopt ? "cannot adopt a handle of NULL" : "has no handles of others");
+        return base_fail(EAS_ERR_VALUE, "device \"%s\" %s", d->name,
+                         d->adopt ? "cannot adopt a handle of NULL" : "has no handles of others");
     eas_status st = dev_usable(d);
     if (!st)
         st = d->adopt(d, handle, &nbytes, &mem, &host);
-    return st ? st : direct_buffer((eas_buffer){.device = d, .mem = mem, .size = nbytes, .host = host, .done = done, .ctx = ctx}, out);
+    return st ? st
+              : direct_buffer(
+                    (eas_buffer){
+                        .device = d, .mem = mem, .size = nbytes, .host = host, .done = done, .ctx = ctx},
+                    out);
 }
 
 void *eas_device_handle(eas_device *d, const void *address, size_t *offset)

@@ -1,6 +1,8 @@
-/* metal.c: the device "mps": Apple's GPUs through Metal. This file has the device itself, its memory and its code; metal_queue.c has the work.
+/* metal.c: the device "mps": Apple's GPUs through Metal. This file has the device itself, its memory and its
+ * code; metal_queue.c has the work.
  *
- * Memory is private to the device, unless it was asked for as shared. Addresses are numbers of our own, handed out upwards and never again, and a table leads from them to the buffers.
+ * Memory is private to the device, unless it was asked for as shared. Addresses are numbers of our own,
+ * handed out upwards and never again, and a table leads from them to the buffers.
  */
 #include "metal.h"
 
@@ -46,8 +48,8 @@ static bool class_answers(const char *name, int message)
     return yes;
 }
 
-/* Compute commands are encoded once from macOS 11 on, by these families. Before Apple 9 (M3) the GPU does not find a pipeline that only such commands
- * name. */
+/* Compute commands are encoded once from macOS 11 on, by these families. Before Apple 9 (M3) the GPU does not
+ * find a pipeline that only such commands name. */
 static void read_families(mtl_id d)
 {
     enum { APPLE_3 = 1003, APPLE_9 = 1009, MAC_2 = 2002 };
@@ -102,14 +104,19 @@ static const char *describe(eas_device *d)
     const char *why = unavailable(d);
     if (why)
         return why;
-    snprintf(text, sizeof text, "%s, %lld KiB of threadgroup memory, %lld threads a group", metal.name, (long long)metal.limits.tg_bytes >> 10,
-             (long long)metal.limits.threads);
+    snprintf(text, sizeof text, "%s, %lld KiB of threadgroup memory, %lld threads a group", metal.name,
+             (long long)metal.limits.tg_bytes >> 10, (long long)metal.limits.threads);
     return text;
 }
 
 static dev_limits limits(eas_device *d)
 {
-    static const dev_limits unknown = {.threads = 1024, .tg_bytes = 32768, .simd = IR_SIMD, .buffers = GEN_MSL_BUFFERS, .f16 = true, .unified = true};
+    static const dev_limits unknown = {.threads = 1024,
+                                       .tg_bytes = 32768,
+                                       .simd = IR_SIMD,
+                                       .buffers = GEN_MSL_BUFFERS,
+                                       .f16 = true,
+                                       .unified = true};
     return unavailable(d) ? unknown : metal.limits;
 }
 
@@ -165,7 +172,8 @@ static eas_status new_memory(size_t nbytes, bool shared, void **mem, void **host
     if (st)
         return st;
     if (nbytes > metal.limits.max_alloc)
-        return base_fail(EAS_ERR_MEMORY, "device \"mps\": %zu bytes; one allocation has at most %zu", nbytes, metal.limits.max_alloc);
+        return base_fail(EAS_ERR_MEMORY, "device \"mps\": %zu bytes; one allocation has at most %zu", nbytes,
+                         metal.limits.max_alloc);
     mtl_id b = SEND(new_buffer, metal_device(), nbytes ? nbytes : 1, shared ? METAL_SHARED : METAL_PRIVATE);
     if (!b)
         return base_fail(EAS_ERR_MEMORY, "device \"mps\": out of memory, %zu bytes were asked for", nbytes);
@@ -189,12 +197,14 @@ static eas_status alloc_shared(eas_device *d, size_t nbytes, void **mem, void **
     return new_memory(nbytes, true, mem, host);
 }
 
-/* Metal takes whole pages. The last one may hold more than was lent: it is there all the same, and nothing touches it. */
+/* Metal takes whole pages. The last one may hold more than was lent: it is there all the same, and nothing
+ * touches it. */
 static bool lend(eas_device *d, void *host, size_t nbytes, bool written, void **mem)
 {
     (void)d, (void)written;
     size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (nbytes + page - 1) / page * page;
-    if (unavailable(d) || !metal.limits.unified || (uintptr_t)host % page || whole < nbytes || whole > metal.limits.max_alloc)
+    if (unavailable(d) || !metal.limits.unified || (uintptr_t)host % page || whole < nbytes ||
+        whole > metal.limits.max_alloc)
         return false;
     mtl_id b = SEND(new_lent, metal_device(), host, whole, METAL_SHARED, NULL);
     if (b && !remember(b, nbytes, host, mem))
@@ -261,7 +271,8 @@ static void dealloc(eas_device *d, void *mem, size_t nbytes)
     int64_t i = block_of((uint64_t)(uintptr_t)mem);
     if (i >= 0 && !--memory.blocks.at[i].refs) {
         buffer = memory.blocks.at[i].buffer;
-        memmove(&memory.blocks.at[i], &memory.blocks.at[i + 1], (memory.blocks.len - (size_t)i - 1) * sizeof(block));
+        memmove(&memory.blocks.at[i], &memory.blocks.at[i + 1],
+                (memory.blocks.len - (size_t)i - 1) * sizeof(block));
         memory.blocks.len--;
     }
     pthread_mutex_unlock(&memory.lock);
@@ -278,7 +289,8 @@ eas_status metal_find(uint64_t address, size_t n, metal_place *out)
         b = memory.blocks.at[i];
     pthread_mutex_unlock(&memory.lock);
     if (i < 0 || n > b.size - (address - b.base))
-        return base_fail(EAS_ERR_VALUE, "device \"mps\": %zu bytes from address 0x%llx are not in its memory", n, (unsigned long long)address);
+        return base_fail(EAS_ERR_VALUE, "device \"mps\": %zu bytes from address 0x%llx are not in its memory",
+                         n, (unsigned long long)address);
     *out = (metal_place){b.buffer, (size_t)(address - b.base), b.host ? b.host + (address - b.base) : NULL};
     return EAS_OK;
 }
@@ -341,9 +353,12 @@ static eas_status refuse(const eas_ir *ir, const str *text, const gen_linemap *m
     uint32_t i = line <= map->len ? map->at[line - 1] : UINT32_MAX;
     int what = (int)strcspn(error, "\n");
     if (i < ir->ninsns && ir->insns[i].file)
-        return base_fail(EAS_ERR_RUNTIME, "%s:%u: kernel %s: Metal cannot compile line %u of its text, `%.*s`: %.*s", ir->files[ir->insns[i].file],
-                         (unsigned)ir->insns[i].line, ir->name, line, len, shown, what, error);
-    return base_fail(EAS_ERR_RUNTIME, "kernel %s: Metal cannot compile line %u of its text, `%.*s`: %.*s", ir->name, line, len, shown, what, error);
+        return base_fail(EAS_ERR_RUNTIME,
+                         "%s:%u: kernel %s: Metal cannot compile line %u of its text, `%.*s`: %.*s",
+                         ir->files[ir->insns[i].file], (unsigned)ir->insns[i].line, ir->name, line, len,
+                         shown, what, error);
+    return base_fail(EAS_ERR_RUNTIME, "kernel %s: Metal cannot compile line %u of its text, `%.*s`: %.*s",
+                     ir->name, line, len, shown, what, error);
 }
 
 /* Launches of it may be part of a plan. */
@@ -370,7 +385,8 @@ static eas_status make_pipeline(const eas_ir *ir, mtl_id library, mtl_id *pipeli
     mtl_id fn = SEND(new_function, library, metal_string(name.at));
     *pipeline = fn ? new_pipeline(fn, &error) : NULL;
     if (!*pipeline)
-        st = base_fail(EAS_ERR_RUNTIME, "kernel %s: Metal makes no pipeline of it: %s", ir->name, fn ? metal_text(error) : "no such function");
+        st = base_fail(EAS_ERR_RUNTIME, "kernel %s: Metal makes no pipeline of it: %s", ir->name,
+                       fn ? metal_text(error) : "no such function");
     if (fn)
         SEND0(release, fn);
     str_free(&name);
@@ -408,7 +424,9 @@ eas_status metal_byte_copier(mtl_id *pipeline)
     if (fn)
         made = SEND(new_pipeline, metal_device(), fn, &error);
     *pipeline = made;
-    eas_status st = made ? EAS_OK : base_fail(EAS_ERR_RUNTIME, "device \"mps\": no kernel to copy bytes: %s", metal_text(error));
+    eas_status st =
+        made ? EAS_OK
+             : base_fail(EAS_ERR_RUNTIME, "device \"mps\": no kernel to copy bytes: %s", metal_text(error));
     if (fn)
         SEND0(release, fn);
     if (library)
@@ -423,13 +441,17 @@ static eas_status check_pipeline(const dev_code *c)
     const char *name = c->ir->name;
     int64_t most = (int64_t)SEND0(max_group, c->pipeline), tg = (int64_t)SEND0(tg_used, c->pipeline);
     if (c->thread_mode && c->threads > most)
-        return base_fail(EAS_ERR_VALUE, "kernel %s: a group of %lld threads; with the registers it uses the device runs at most %lld", name,
-                         (long long)c->threads, (long long)most);
+        return base_fail(
+            EAS_ERR_VALUE,
+            "kernel %s: a group of %lld threads; with the registers it uses the device runs at most %lld",
+            name, (long long)c->threads, (long long)most);
     if (tg > metal.limits.tg_bytes)
-        return base_fail(EAS_ERR_VALUE, "kernel %s needs %lld bytes of threadgroup memory; the device has %lld", name, (long long)tg,
-                         (long long)metal.limits.tg_bytes);
+        return base_fail(EAS_ERR_VALUE,
+                         "kernel %s needs %lld bytes of threadgroup memory; the device has %lld", name,
+                         (long long)tg, (long long)metal.limits.tg_bytes);
     if (c->width != IR_SIMD && uses_lanes(c->ir))
-        return base_fail(EAS_ERR_VALUE, "kernel %s uses simdgroups of %d threads; the device's have %lld", name, (int)IR_SIMD, (long long)c->width);
+        return base_fail(EAS_ERR_VALUE, "kernel %s uses simdgroups of %d threads; the device's have %lld",
+                         name, (int)IR_SIMD, (long long)c->width);
     return EAS_OK;
 }
 

@@ -7,8 +7,8 @@
  *   metal_plan.c     graphs: launches encoded once, in an indirect command buffer
  *   metal_queue.c    queues: command buffers, launches, copies, tickets
  *
- * Objects are plain pointers, counted by hand: what comes from new... or retain is released, the rest belongs to the autorelease pool around
- * the call.
+ * Objects are plain pointers, counted by hand: what comes from new... or retain is released, the rest belongs
+ * to the autorelease pool around the call.
  */
 #ifndef METAL_H
 #define METAL_H
@@ -30,7 +30,8 @@ typedef struct mtl_range { /* NSRange */
 #if defined(__APPLE__) && defined(__aarch64__)
 typedef bool mtl_bool;
 #else
-typedef signed char mtl_bool; /* BOOL: a char on Intel Macs; GNU's is an unsigned char, and 0 and 1 are the same in both */
+/* BOOL: a char on Intel Macs; GNU's is an unsigned char, and 0 and 1 are the same in both */
+typedef signed char mtl_bool;
 #endif
 
 enum {
@@ -47,9 +48,11 @@ extern mtl_sel metal_sel[NMESSAGES];
 typedef void metal_fn(void);
 metal_fn *metal_method(mtl_id o, int message);
 #define SEND0(name, o) (((msg_##name *)metal_method((o), MSG_##name))((o), metal_sel[MSG_##name]))
-#define SEND(name, o, ...) (((msg_##name *)metal_method((o), MSG_##name))((o), metal_sel[MSG_##name], __VA_ARGS__))
+#define SEND(name, o, ...) \
+    (((msg_##name *)metal_method((o), MSG_##name))((o), metal_sel[MSG_##name], __VA_ARGS__))
 
-/* Opens the library that EAS_METAL_LIBRARY names, or the system's. NULL, or why it cannot be had. *device is counted. */
+/* Opens the library that EAS_METAL_LIBRARY names, or the system's. NULL, or why it cannot be had. *device is
+ * counted. */
 const char *metal_open(mtl_id *device);
 mtl_id metal_class(const char *name); /* NULL: there is none */
 mtl_id metal_string(const char *s);
@@ -84,8 +87,8 @@ struct dev_code {
 
 mtl_id metal_device(void);
 bool metal_answers(mtl_id o, int message);
-/* Can launches be encoded once and replayed? *resident: such a launch brings its pipeline along; where it does not, the encoder must have run the
- * pipeline itself before. */
+/* Can launches be encoded once and replayed? *resident: such a launch brings its pipeline along; where it
+ * does not, the encoder must have run the pipeline itself before. */
 bool metal_indirect(bool *resident);
 eas_status metal_ready(void); /* open, and not in a forked child */
 /* The buffer that n bytes from address lie in. */
@@ -117,7 +120,8 @@ eas_status metal_call_of(const dev_code *c, const dev_launch *l, metal_call *out
 /* ---- metal_plan.c ---- */
 eas_status metal_plan(eas_device *d, const dev_step *steps, int n, dev_plan **plan);
 void metal_plan_free(eas_device *d, dev_plan *p);
-int metal_plan_run(const dev_plan *p, int step); /* how many steps from this one on are encoded; p may be NULL */
+/* how many steps from this one on are encoded; p may be NULL */
+int metal_plan_run(const dev_plan *p, int step);
 void metal_plan_execute(const dev_plan *p, mtl_id compute, int step, int n);
 
 /* ---- metal_queue.c ---- */
@@ -125,7 +129,8 @@ eas_status metal_queue_new(eas_device *d, dev_queue **out);
 void metal_queue_free(eas_device *d, dev_queue *q);
 eas_status metal_launch(eas_device *d, dev_queue *q, dev_code *code, const dev_launch *l);
 eas_status metal_copy(eas_device *d, dev_queue *q, dev_way way, void *dst, const void *src, size_t n);
-eas_status metal_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *now);
+eas_status metal_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n,
+                        const eas_launch *now);
 eas_status metal_mark(eas_device *d, dev_queue *q, uint64_t *ticket);
 uint64_t metal_given(eas_device *d, dev_queue *q);
 bool metal_reached(eas_device *d, dev_queue *q, uint64_t ticket);

@@ -1,4 +1,5 @@
-/* metal_call.c: a launch as Metal takes it: pipeline, grid, and what is bound to which index. The queue encodes it as it is, a plan keeps it. */
+/* metal_call.c: a launch as Metal takes it: pipeline, grid, and what is bound to which index. The queue
+ * encodes it as it is, a plan keeps it. */
 #include "metal.h"
 
 static eas_status check_grid(const dev_code *c, const dev_launch *l)
@@ -6,8 +7,9 @@ static eas_status check_grid(const dev_code *c, const dev_launch *l)
     for (int a = 0; a < 3; a++) {
         int64_t threads = a == 0 && c->thread_mode ? c->threads : 1;
         if (l->grid[a] > UINT32_MAX / threads)
-            return base_fail(EAS_ERR_VALUE, "kernel %s: %lld programs along axis %d; Metal counts threads in 32 bits", l->ir->name,
-                             (long long)l->grid[a], a);
+            return base_fail(EAS_ERR_VALUE,
+                             "kernel %s: %lld programs along axis %d; Metal counts threads in 32 bits",
+                             l->ir->name, (long long)l->grid[a], a);
     }
     return EAS_OK;
 }
@@ -32,7 +34,8 @@ static eas_status add_buffer(const dev_code *c, const dev_launch *l, int i, meta
     size_t n = (size_t)l->count[i] * eas_dtype_size(ir_typeof(c->ir, (uint32_t)i + 1).dtype);
     eas_status st = l->count[i] ? metal_find(l->slot[i], n, &at) : EAS_OK;
     if (!st)
-        out->arg[out->nargs++] = (metal_arg){.buffer = at.buffer, .offset = at.offset, .index = c->layout.index[i]};
+        out->arg[out->nargs++] =
+            (metal_arg){.buffer = at.buffer, .offset = at.offset, .index = c->layout.index[i]};
     return st;
 }
 

@@ -1,6 +1,7 @@
-/* metal_objc.c: the Objective-C runtime from plain C. Nothing of it is linked: it is opened at run time, Apple's with Metal on macOS, or whatever library
- * EAS_METAL_LIBRARY names (the stand-in of tests/metal, on GNU's runtime). Apple's runtime sends a message through objc_msgSend; GNU's finds the
- * method with objc_msg_lookup, and the call is an ordinary one. */
+/* metal_objc.c: the Objective-C runtime from plain C. Nothing of it is linked: it is opened at run time,
+ * Apple's with Metal on macOS, or whatever library EAS_METAL_LIBRARY names (the stand-in of tests/metal, on
+ * GNU's runtime). Apple's runtime sends a message through objc_msgSend; GNU's finds the method with
+ * objc_msg_lookup, and the call is an ordinary one. */
 #include "metal.h"
 
 #include <dlfcn.h>
@@ -88,8 +89,9 @@ static const char *find_all(void *lib)
         const char *name;
         void *at;
     } needed[] = {
-        {"objc_getClass", &rt.get_class},     {"sel_registerName", &rt.selector},         {"objc_autoreleasePoolPush", &rt.push},
-        {"objc_autoreleasePoolPop", &rt.pop}, {"_NSConcreteStackBlock", &rt.stack_block}, {"MTLCreateSystemDefaultDevice", &rt.create_device},
+        {"objc_getClass", &rt.get_class},           {"sel_registerName", &rt.selector},
+        {"objc_autoreleasePoolPush", &rt.push},     {"objc_autoreleasePoolPop", &rt.pop},
+        {"_NSConcreteStackBlock", &rt.stack_block}, {"MTLCreateSystemDefaultDevice", &rt.create_device},
     };
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (!find(lib, needed[i].name, needed[i].at))
@@ -101,7 +103,8 @@ static const char *find_all(void *lib)
 /* Metal gives a command line program no device unless CoreGraphics is there. */
 static void *open_system(void)
 {
-    static const char *const libs[] = {"/usr/lib/libobjc.A.dylib", "/System/Library/Frameworks/Foundation.framework/Foundation",
+    static const char *const libs[] = {"/usr/lib/libobjc.A.dylib",
+                                       "/System/Library/Frameworks/Foundation.framework/Foundation",
                                        "/System/Library/Frameworks/CoreGraphics.framework/CoreGraphics",
                                        "/System/Library/Frameworks/Metal.framework/Metal"};
     for (size_t i = 0; i < sizeof libs / sizeof *libs; i++)
@@ -114,7 +117,8 @@ static void *open_system(void)
 #else
 static void *open_system(void)
 {
-    snprintf(why, sizeof why, "Metal is part of macOS; EAS_METAL_LIBRARY may name a stand-in (docs/metal.md)");
+    snprintf(why, sizeof why,
+             "Metal is part of macOS; EAS_METAL_LIBRARY may name a stand-in (docs/metal.md)");
     return NULL;
 }
 #endif

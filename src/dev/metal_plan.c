@@ -1,9 +1,11 @@
-/* metal_plan.c: graphs that are replayed. Their launches are encoded once, into an indirect command buffer; a replay is then a message for each run of them.
- * Commands of such a buffer have no bytes of their own: scalars lie in a buffer of the plan. When arguments change, only the commands that they
- * change are encoded anew.
+/* metal_plan.c: graphs that are replayed. Their launches are encoded once, into an indirect command buffer; a
+ * replay is then a message for each run of them. Commands of such a buffer have no bytes of their own:
+ * scalars lie in a buffer of the plan. When arguments change, only the commands that they change are encoded
+ * anew.
  *
- * Not encoded: copies, launches that check their accesses (each replay needs a place of its own for their faults) and, on devices that do not find a
- * pipeline by itself, the first launch of each pipeline in an encoder. The queue encodes those at every replay.
+ * Not encoded: copies, launches that check their accesses (each replay needs a place of its own for their
+ * faults) and, on devices that do not find a pipeline by itself, the first launch of each pipeline in an
+ * encoder. The queue encodes those at every replay.
  */
 #include "metal.h"
 
@@ -118,17 +120,22 @@ static metal_call *copy_call(const metal_call *c)
     return copy;
 }
 
-static bool same_size(mtl_size a, mtl_size b) { return a.width == b.width && a.height == b.height && a.depth == b.depth; }
+static bool same_size(mtl_size a, mtl_size b)
+{
+    return a.width == b.width && a.height == b.height && a.depth == b.depth;
+}
 
 static bool same_arg(const metal_arg *a, const metal_arg *b)
 {
-    return a->buffer == b->buffer && a->offset == b->offset && a->index == b->index && a->at == b->at && a->n == b->n;
+    return a->buffer == b->buffer && a->offset == b->offset && a->index == b->index && a->at == b->at &&
+           a->n == b->n;
 }
 
 static bool same_call(const metal_call *a, const metal_call *b)
 {
-    bool same = a->pipeline == b->pipeline && a->groups == b->groups && same_size(a->grid, b->grid) && same_size(a->group, b->group) &&
-                a->nargs == b->nargs && a->nbytes == b->nbytes && !memcmp(a->bytes, b->bytes, (size_t)a->nbytes);
+    bool same = a->pipeline == b->pipeline && a->groups == b->groups && same_size(a->grid, b->grid) &&
+                same_size(a->group, b->group) && a->nargs == b->nargs && a->nbytes == b->nbytes &&
+                !memcmp(a->bytes, b->bytes, (size_t)a->nbytes);
     for (int i = 0; i < a->nargs && same; i++)
         same = same_arg(&a->arg[i], &b->arg[i]);
     return same;
@@ -268,7 +275,8 @@ static eas_status fill(dev_plan *p, const dev_step *steps)
     p->scalars = SEND(new_buffer, metal_device(), room ? room : ALIGN, METAL_SHARED);
     p->commands = p->scalars ? new_commands(p) : NULL;
     if (!p->commands)
-        return base_fail(EAS_ERR_MEMORY, "device \"mps\": no memory to encode the %d launches of a graph", p->ncommands);
+        return base_fail(EAS_ERR_MEMORY, "device \"mps\": no memory to encode the %d launches of a graph",
+                         p->ncommands);
     for (int i = 0; i < p->ncommands; i++)
         encode(p, i);
     return list_used(p);
@@ -291,7 +299,8 @@ static eas_status make(const dev_step *steps, int n, dev_plan **out)
 static bool alike(const dev_plan *p, const dev_step *steps, int n)
 {
     dev_plan again = {.nsteps = n};
-    bool same = p->nsteps == n && choose(&again, steps) && !memcmp(again.command, p->command, (size_t)n * sizeof *p->command);
+    bool same = p->nsteps == n && choose(&again, steps) &&
+                !memcmp(again.command, p->command, (size_t)n * sizeof *p->command);
     for (int i = 0; i < n && same; i++)
         same = p->command[i] < 0 || steps[i].code->pipeline == p->at[p->command[i]].call->pipeline;
     free(again.command);

@@ -1,16 +1,23 @@
 /* metal_queue.c: work for the Metal device.
  *
- * A queue gathers launches and copies in an open command buffer, a *batch*, and commits it when somebody asks for a ticket or waits, when it has grown, or
- * when the device has nothing else to do. Batches complete in order; each completion, on a thread of Metal's, brings home what the batch read
- * back, looks for faults, and moves `done` on. Numbers: `given` counts what was given (tickets are taken from it), `serial` counts batches (the
- * queue's shared event shows the last that ended).
+ * A queue gathers launches and copies in an open command buffer, a *batch*, and commits it when somebody asks
+ * for a ticket or waits, when it has grown, or when the device has nothing else to do. Batches complete in
+ * order; each completion, on a thread of Metal's, brings home what the batch read back, looks for faults, and
+ * moves `done` on. Numbers: `given` counts what was given (tickets are taken from it), `serial` counts
+ * batches (the queue's shared event shows the last that ended).
  */
 #include "metal.h"
 
 #include <stdio.h>
 #include <time.h>
 
-enum { BATCH_OPS = 32, /* and places for faults in a batch */ IN_FLIGHT = 32, FAULT_BYTES = 32, TIMES = 1024, STAGE = 256 << 20 };
+enum {
+    BATCH_OPS = 32,
+    /* and places for faults in a batch */ IN_FLIGHT = 32,
+    FAULT_BYTES = 32,
+    TIMES = 1024,
+    STAGE = 256 << 20
+};
 
 typedef struct landing { /* bytes to copy to the host when the batch is done */
     void *to;
@@ -100,8 +107,10 @@ static void check_status(batch *b, mtl_id commands)
         return;
     mtl_id error = SEND0(error, commands);
     long code = error ? SEND0(code, error) : 0;
-    keep_failure(b->q, base_fail(code == 8 ? EAS_ERR_MEMORY : EAS_ERR_RUNTIME, "device \"mps\": %s%s: %s (%s, code %ld)",
-                                 b->names.len ? "kernel " : "a copy", b->names.len ? b->names.at : "", what_happened(code), metal_text(error), code));
+    keep_failure(b->q,
+                 base_fail(code == 8 ? EAS_ERR_MEMORY : EAS_ERR_RUNTIME,
+                           "device \"mps\": %s%s: %s (%s, code %ld)", b->names.len ? "kernel " : "a copy",
+                           b->names.len ? b->names.at : "", what_happened(code), metal_text(error), code));
     b->bad = true;
 }
 
@@ -140,7 +149,8 @@ static void free_batch(batch *b)
     free(b);
 }
 
-/* Called by Metal. A failed batch has not signalled its event; whoever waits for it must not wait for ever. */
+/* Called by Metal. A failed batch has not signalled its event; whoever waits for it must not wait for ever.
+ */
 static void completed(void *ctx, mtl_id commands)
 {
     batch *b = ctx;
@@ -334,7 +344,10 @@ eas_status metal_launch(eas_device *d, dev_queue *q, dev_code *c, const dev_laun
 
 /* ---- copies ---- */
 
-static eas_status no_stage(size_t n) { return base_fail(EAS_ERR_MEMORY, "device \"mps\": no memory to stage a copy of %zu bytes", n); }
+static eas_status no_stage(size_t n)
+{
+    return base_fail(EAS_ERR_MEMORY, "device \"mps\": no memory to stage a copy of %zu bytes", n);
+}
 
 enum { WORD = 4, MOST_BYTES = 1 << 30 };
 
@@ -431,7 +444,8 @@ static bool lands_in(const batch *b, const char *src, size_t n)
     return false;
 }
 
-/* A copy to the device reads the host's memory at once: what this queue is still to write there comes first. */
+/* A copy to the device reads the host's memory at once: what this queue is still to write there comes first.
+ */
 static void let_land(dev_queue *q, const char *src, size_t n)
 {
     uint64_t until = 0;
@@ -455,7 +469,9 @@ static eas_status copy_part(dev_queue *q, dev_way way, char *dst, const char *sr
     if (!st && way != DEV_TO)
         st = metal_find((uint64_t)(uintptr_t)src, n, &from);
     if (!st)
-        st = way == DEV_TO ? copy_to(q, &to, src, n) : way == DEV_FROM ? copy_from(q, dst, &from, n) : copy_within(q, &to, &from, n);
+        st = way == DEV_TO   ? copy_to(q, &to, src, n)
+           : way == DEV_FROM ? copy_from(q, dst, &from, n)
+                             : copy_within(q, &to, &from, n);
     if (!st)
         count_op(q, true);
     return st;
@@ -505,7 +521,8 @@ static eas_status add_planned(dev_queue *q, const dev_plan *plan, const dev_step
 }
 
 /* Steps of a captured graph, in one batch: what the plan has as it is, copies and the rest encoded anew. */
-eas_status metal_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *now)
+eas_status metal_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n,
+                        const eas_launch *now)
 {
     (void)d;
     eas_status st = metal_ready();
@@ -518,7 +535,9 @@ eas_status metal_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const
         const dev_step *s = &steps[i];
         int run = metal_plan_run(plan, i);
         done = run ? run : 1;
-        st = run ? add_planned(q, plan, steps, i, run) : s->code ? add_launch(q, s->code, &s->l) : add_copy(q, s->way, s->dst, s->src, s->n);
+        st = run     ? add_planned(q, plan, steps, i, run)
+           : s->code ? add_launch(q, s->code, &s->l)
+                     : add_copy(q, s->way, s->dst, s->src, s->n);
     }
     q->gathers = false;
     if (!now)

@@ -1,5 +1,5 @@
-/* now.c: the queues of a device that runs everything in the call that gives it. A ticket is reached when it is made; what is left of a
- * queue are the tickets' times. */
+/* now.c: the queues of a device that runs everything in the call that gives it. A ticket is reached when it
+ * is made; what is left of a queue are the tickets' times. */
 #include "dev.h"
 
 #include <stdatomic.h>
@@ -48,9 +48,18 @@ eas_status now_mark(eas_device *d, dev_queue *q, uint64_t *ticket)
     return EAS_OK;
 }
 
-bool now_reached(eas_device *d, dev_queue *q, uint64_t ticket) { return (void)d, (void)q, (void)ticket, true; }
-eas_status now_wait(eas_device *d, dev_queue *q, uint64_t ticket) { return (void)d, (void)q, (void)ticket, EAS_OK; }
-eas_status now_after(eas_device *d, dev_queue *q, dev_queue *other, uint64_t ticket) { return (void)d, (void)q, (void)other, (void)ticket, EAS_OK; }
+bool now_reached(eas_device *d, dev_queue *q, uint64_t ticket)
+{
+    return (void)d, (void)q, (void)ticket, true;
+}
+eas_status now_wait(eas_device *d, dev_queue *q, uint64_t ticket)
+{
+    return (void)d, (void)q, (void)ticket, EAS_OK;
+}
+eas_status now_after(eas_device *d, dev_queue *q, dev_queue *other, uint64_t ticket)
+{
+    return (void)d, (void)q, (void)other, (void)ticket, EAS_OK;
+}
 double now_time(eas_device *d, dev_queue *q, uint64_t ticket)
 {
     (void)d;

@@ -1,11 +1,12 @@
 /* opencl.c: the OpenCL device: any vendor's, through the loader that the system has.
  *
- * One device is used: what EAS_OPENCL_DEVICE names (a number in the order of `clinfo -l`, or part of a name), else the first GPU, accelerator or CPU. EAS_OPENCL_OPTIONS
- * adds to the options that programs are built with.
- * Addresses are numbers of our own, never used twice; a sorted table leads from them to cl_mem objects. Kernels take the whole object and an offset in
- * elements (GEN_OFFSETS), so views need no alignment. A queue is an in-order command queue; a ticket is the number of a command in it, and the
- * commands that may still run are kept with their events. Checked kernels write what went wrong into a buffer of their own, which is read when the
- * command is found done.
+ * One device is used: what EAS_OPENCL_DEVICE names (a number in the order of `clinfo -l`, or part of a name),
+ * else the first GPU, accelerator or CPU. EAS_OPENCL_OPTIONS adds to the options that programs are built
+ * with. Addresses are numbers of our own, never used twice; a sorted table leads from them to cl_mem objects.
+ * Kernels take the whole object and an offset in elements (GEN_OFFSETS), so views need no alignment. A queue
+ * is an in-order command queue; a ticket is the number of a command in it, and the commands that may still
+ * run are kept with their events. Checked kernels write what went wrong into a buffer of their own, which is
+ * read when the command is found done.
  */
 #include "opencl.h"
 #include "dev.h"
@@ -53,8 +54,10 @@ static const char *error_text(cl_int e)
 
 static eas_status failed(cl_int e, const char *what)
 {
-    bool memory = e == CL_MEM_OBJECT_ALLOCATION_FAILURE || e == CL_OUT_OF_HOST_MEMORY || e == CL_INVALID_BUFFER_SIZE;
-    return base_fail(memory ? EAS_ERR_MEMORY : EAS_ERR_RUNTIME, "OpenCL: %s: %s (error %d)", what, error_text(e), (int)e);
+    bool memory =
+        e == CL_MEM_OBJECT_ALLOCATION_FAILURE || e == CL_OUT_OF_HOST_MEMORY || e == CL_INVALID_BUFFER_SIZE;
+    return base_fail(memory ? EAS_ERR_MEMORY : EAS_ERR_RUNTIME, "OpenCL: %s: %s (error %d)", what,
+                     error_text(e), (int)e);
 }
 
 /* ---- finding the device ---- */
@@ -62,7 +65,8 @@ static eas_status failed(cl_int e, const char *what)
 static bool open_loader(void)
 {
     const char *env = base_env("EAS_OPENCL_LIBRARY");
-    const char *const names[] = {env && *env ? env : NULL, "libOpenCL.so.1", "libOpenCL.so", "/System/Library/Frameworks/OpenCL.framework/OpenCL"};
+    const char *const names[] = {env && *env ? env : NULL, "libOpenCL.so.1", "libOpenCL.so",
+                                 "/System/Library/Frameworks/OpenCL.framework/OpenCL"};
     void *lib = NULL;
     for (int i = 0; i < 4 && !lib; i++) {
         if (names[i])
@@ -71,11 +75,15 @@ static bool open_loader(void)
             break;
     }
     if (!lib)
-        return snprintf(O.why, sizeof O.why, "no OpenCL loader (libOpenCL.so.1) could be opened: %s", dlerror()), false;
+        return snprintf(O.why, sizeof O.why, "no OpenCL loader (libOpenCL.so.1) could be opened: %s",
+                        dlerror()),
+               false;
     void *sym;
 #define X(result, name, params) \
     if (!(sym = dlsym(lib, #name))) \
-        return snprintf(O.why, sizeof O.why, "the OpenCL loader is older than OpenCL 1.2: it has no " #name), false; \
+        return snprintf(O.why, sizeof O.why, \
+                        "the OpenCL loader is older than OpenCL 1.2: it has no " #name), \
+               false; \
     memcpy(&O.name, &sym, sizeof sym);
     OPENCL_FUNCTIONS(X)
 #undef X
@@ -90,7 +98,8 @@ static int list_devices(cl_device_id out[MAX_DEVICES])
         return 0;
     for (cl_uint i = 0; i < np && i < MAX_PLATFORMS; i++) {
         cl_uint more = 0;
-        if (n < MAX_DEVICES && !O.clGetDeviceIDs(platforms[i], CL_DEVICE_TYPE_ALL, MAX_DEVICES - n, out + n, &more))
+        if (n < MAX_DEVICES &&
+            !O.clGetDeviceIDs(platforms[i], CL_DEVICE_TYPE_ALL, MAX_DEVICES - n, out + n, &more))
             n += more < MAX_DEVICES - n ? more : MAX_DEVICES - n;
     }
     return (int)n;
@@ -128,16 +137,20 @@ static cl_device_id named_device(const cl_device_id *all, int n, const char *wan
 
 static cl_device_id pick_device(void)
 {
-    static const cl_bits order[] = {CL_DEVICE_TYPE_GPU, CL_DEVICE_TYPE_ACCELERATOR, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_ALL};
+    static const cl_bits order[] = {CL_DEVICE_TYPE_GPU, CL_DEVICE_TYPE_ACCELERATOR, CL_DEVICE_TYPE_CPU,
+                                    CL_DEVICE_TYPE_ALL};
     cl_device_id all[MAX_DEVICES];
     int n = list_devices(all);
     const char *want = getenv("EAS_OPENCL_DEVICE");
     if (!n)
-        return snprintf(O.why, sizeof O.why, "OpenCL has no device here (no driver is installed, such as pocl-opencl-icd)"), NULL;
+        return snprintf(O.why, sizeof O.why,
+                        "OpenCL has no device here (no driver is installed, such as pocl-opencl-icd)"),
+               NULL;
     if (want && *want) {
         cl_device_id d = named_device(all, n, want);
         if (!d)
-            snprintf(O.why, sizeof O.why, "EAS_OPENCL_DEVICE=%s: none of the %d devices is called that", want, n);
+            snprintf(O.why, sizeof O.why, "EAS_OPENCL_DEVICE=%s: none of the %d devices is called that", want,
+                     n);
         return d;
     }
     for (int k = 0; k < 4; k++)
@@ -147,11 +160,14 @@ static cl_device_id pick_device(void)
     return NULL;
 }
 
-/* A CPU gets vectors as wide as its own; EAS_OPENCL_LANES says otherwise (0: the text that GPUs get), for tests. */
+/* A CPU gets vectors as wide as its own; EAS_OPENCL_LANES says otherwise (0: the text that GPUs get), for
+ * tests. */
 static int text_lanes(cl_device_id d)
 {
     const char *e = getenv("EAS_OPENCL_LANES");
-    uint64_t n = e && *e ? strtoull(e, NULL, 10) : !O.on_cpu ? 0 : info_bits(d, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, 4);
+    uint64_t n = e && *e   ? strtoull(e, NULL, 10)
+               : !O.on_cpu ? 0
+                           : info_bits(d, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, 4);
     return e && *e && !n ? 0 : n >= 16 ? 16 : n >= 8 ? 8 : n ? 4 : 0;
 }
 
@@ -168,10 +184,12 @@ static void read_limits(cl_device_id d)
                             .max_alloc = (size_t)info_bits(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, 8),
                             .f64 = info_bits(d, CL_DEVICE_DOUBLE_FP_CONFIG, 8) != 0,
                             .f16 = true, /* in memory; computed in float */
-                            .i64_atomics = ext && strstr(ext, "cl_khr_int64_base_atomics") && strstr(ext, "cl_khr_int64_extended_atomics"),
+                            .i64_atomics = ext && strstr(ext, "cl_khr_int64_base_atomics") &&
+                                           strstr(ext, "cl_khr_int64_extended_atomics"),
                             .unified = info_bits(d, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) != 0};
     O.max_params = (size_t)info_bits(d, CL_DEVICE_MAX_PARAMETER_SIZE, sizeof(size_t));
-    O.limits.params = O.max_params ? (int64_t)(O.max_params - 16) / 16 : 0; /* as if all were buffers, see check_params */
+    /* as if all were buffers, see check_params */
+    O.limits.params = O.max_params ? (int64_t)(O.max_params - 16) / 16 : 0;
     O.on_cpu = (info_bits(d, CL_DEVICE_TYPE, 8) & CL_DEVICE_TYPE_CPU) != 0;
     O.lanes = text_lanes(d);
     free(ext);
@@ -186,10 +204,11 @@ static void describe_device(cl_device_id d)
     info_text(d, CL_DEVICE_VERSION, version, sizeof version);
     info_text(d, CL_DRIVER_VERSION, driver, sizeof driver);
     const char *more = getenv("EAS_OPENCL_OPTIONS");
-    snprintf(O.options, sizeof O.options, "-cl-std=CL1.2%s%s%s", exact ? " -cl-fp32-correctly-rounded-divide-sqrt" : "", more ? " " : "",
-             more ? more : "");
+    snprintf(O.options, sizeof O.options, "-cl-std=CL1.2%s%s%s",
+             exact ? " -cl-fp32-correctly-rounded-divide-sqrt" : "", more ? " " : "", more ? more : "");
     snprintf(O.about, sizeof O.about, "%s, %s%s%s%s", name, version, O.limits.f64 ? "" : ", no double",
-             exact ? "" : ", f32 division and square root are not correctly rounded", fp & CL_FP_DENORM ? "" : ", f32 denormals are flushed");
+             exact ? "" : ", f32 division and square root are not correctly rounded",
+             fp & CL_FP_DENORM ? "" : ", f32 denormals are flushed");
     snprintf(O.target, sizeof O.target, "opencl %s %s %s %s", name, version, driver, O.options);
 }
 
@@ -205,7 +224,8 @@ static void set_up(void)
     describe_device(O.device);
     O.context = O.clCreateContext(NULL, 1, &O.device, NULL, NULL, &e);
     if (!O.context)
-        snprintf(O.why, sizeof O.why, "%.400s: no context could be made: %s (error %d)", O.about, error_text(e), (int)e);
+        snprintf(O.why, sizeof O.why, "%.400s: no context could be made: %s (error %d)", O.about,
+                 error_text(e), (int)e);
 }
 
 static const char *unavailable(eas_device *d)
@@ -284,7 +304,9 @@ static eas_status alloc(eas_device *d, size_t nbytes, void **mem)
     if (st)
         return st;
     if (O.limits.max_alloc && nbytes > O.limits.max_alloc)
-        return base_fail(EAS_ERR_MEMORY, "out of memory: %zu bytes in one piece; the OpenCL device gives at most %zu", nbytes, O.limits.max_alloc);
+        return base_fail(EAS_ERR_MEMORY,
+                         "out of memory: %zu bytes in one piece; the OpenCL device gives at most %zu", nbytes,
+                         O.limits.max_alloc);
     cl_mem m = O.clCreateBuffer(O.context, CL_MEM_READ_WRITE, nbytes ? nbytes : 1, NULL, &e);
     if (!m)
         return failed(e, "a buffer could not be made");
@@ -298,7 +320,8 @@ static bool lend(eas_device *d, void *host, size_t nbytes, bool written, void **
     cl_int e = 0;
     if (unavailable(NULL) || !O.limits.unified || (O.limits.max_alloc && nbytes > O.limits.max_alloc))
         return false;
-    cl_mem m = O.clCreateBuffer(O.context, CL_MEM_USE_HOST_PTR | (written ? CL_MEM_READ_WRITE : CL_MEM_READ_ONLY), nbytes, host, &e);
+    cl_mem m = O.clCreateBuffer(
+        O.context, CL_MEM_USE_HOST_PTR | (written ? CL_MEM_READ_WRITE : CL_MEM_READ_ONLY), nbytes, host, &e);
     return m && !add_range(m, nbytes, host, mem);
 }
 
@@ -332,7 +355,8 @@ static eas_status adopt(eas_device *d, void *handle, size_t *nbytes, void **mem,
     if (e)
         return failed(e, "a buffer of others could not be asked for its size");
     if (context != O.context)
-        return base_fail(EAS_ERR_VALUE, "an OpenCL buffer of another context cannot be used here: copy it through the host");
+        return base_fail(EAS_ERR_VALUE,
+                         "an OpenCL buffer of another context cannot be used here: copy it through the host");
     O.clRetainMemObject(handle);
     return add_range(handle, *nbytes, NULL, mem);
 }
@@ -343,7 +367,8 @@ static void dealloc(eas_device *d, void *mem, size_t nbytes)
     pthread_mutex_lock(&M.lock);
     uint32_t i = find_range((uint64_t)(uintptr_t)mem);
     if (i && M.all.at[i - 1].at == (uint64_t)(uintptr_t)mem && !--M.all.at[i - 1].refs) {
-        O.clReleaseMemObject(M.all.at[i - 1].mem); /* the driver keeps it until commands that use it are done */
+        /* the driver keeps it until commands that use it are done */
+        O.clReleaseMemObject(M.all.at[i - 1].mem);
         memmove(&M.all.at[i - 1], &M.all.at[i], (M.all.len - i) * sizeof(range));
         M.all.len--;
     }
@@ -358,8 +383,10 @@ static eas_status range_of(uint64_t at, uint64_t size, range *out)
     range r = i ? M.all.at[i - 1] : (range){0};
     pthread_mutex_unlock(&M.lock);
     if (!r.mem || at - r.at > r.size || size > r.size - (at - r.at))
-        return base_fail(EAS_ERR_VALUE, "%#llx is not an address of the OpenCL device, or %llu bytes reach beyond its buffer", (unsigned long long)at,
-                         (unsigned long long)size);
+        return base_fail(
+            EAS_ERR_VALUE,
+            "%#llx is not an address of the OpenCL device, or %llu bytes reach beyond its buffer",
+            (unsigned long long)at, (unsigned long long)size);
     *out = r;
     return EAS_OK;
 }
@@ -423,8 +450,8 @@ static unsigned place_in(const char *line, const char *end)
     return 0;
 }
 
-/* The instruction that the first error in the text itself is about; UINT32_MAX if none is. Compilers differ in what comes first, the place or the
- * word; errors in headers have no line in the map. */
+/* The instruction that the first error in the text itself is about; UINT32_MAX if none is. Compilers differ
+ * in what comes first, the place or the word; errors in headers have no line in the map. */
 static uint32_t blamed(const char *log, const gen_linemap *map)
 {
     for (const char *line = log, *end; *line; line = *end ? end + 1 : end) {
@@ -448,11 +475,11 @@ static eas_status build_failed(cl_int e, const eas_ir *ir, cl_program program, c
     const ir_insn *in = insn < ir->ninsns ? &ir->insns[insn] : NULL;
     eas_status st;
     if (in && in->file)
-        st = base_fail(EAS_ERR_RUNTIME, "%s:%u: kernel %s: the OpenCL compiler refused it: %s", ir->files[in->file], (unsigned)in->line, ir->name,
-                       log);
+        st = base_fail(EAS_ERR_RUNTIME, "%s:%u: kernel %s: the OpenCL compiler refused it: %s",
+                       ir->files[in->file], (unsigned)in->line, ir->name, log);
     else
-        st = base_fail(EAS_ERR_RUNTIME, "kernel %s: the OpenCL compiler refused it (error %d): %s", ir->name, (int)e,
-                       log && *log ? log : error_text(e));
+        st = base_fail(EAS_ERR_RUNTIME, "kernel %s: the OpenCL compiler refused it (error %d): %s", ir->name,
+                       (int)e, log && *log ? log : error_text(e));
     free(log);
     return st;
 }
@@ -513,7 +540,9 @@ static eas_status make_kernel(dev_code *c, bool alias)
     str text = {0}, name = {0};
     gen_linemap map = {0};
     cl_int e = 0;
-    eas_status st = gen_ctext(c->ir, GEN_OPENCL, GEN_OFFSETS | (alias ? GEN_ALIAS : 0) | (unsigned)(O.lanes * GEN_LANES), &text, &map);
+    eas_status st =
+        gen_ctext(c->ir, GEN_OPENCL, GEN_OFFSETS | (alias ? GEN_ALIAS : 0) | (unsigned)(O.lanes * GEN_LANES),
+                  &text, &map);
     if (!st)
         st = gen_ctext_name(c->ir, &name);
     if (!st)
@@ -534,8 +563,8 @@ static eas_status check_params(const dev_code *c)
         bytes += ir_typeof(c->ir, (uint32_t)i + 1).kind == IR_BUF ? 16 : 8;
     if (!O.max_params || bytes <= O.max_params)
         return EAS_OK;
-    return base_fail(EAS_ERR_VALUE, "kernel %s: its %d arguments take %zu bytes; the OpenCL device takes %zu", c->ir->name, c->ir->nparams, bytes,
-                     O.max_params);
+    return base_fail(EAS_ERR_VALUE, "kernel %s: its %d arguments take %zu bytes; the OpenCL device takes %zu",
+                     c->ir->name, c->ir->nparams, bytes, O.max_params);
 }
 
 static eas_status compile(eas_device *d, const eas_ir *ir, bool alias, dev_code **out)
@@ -635,7 +664,8 @@ static eas_status read_fault(const fault *f)
     if (!f->word[0])
         return EAS_OK;
     uint32_t insn = (uint32_t)f->word[1];
-    int64_t index = (int64_t)((uint64_t)(uint32_t)f->word[2] | (uint64_t)(uint32_t)f->word[3] << 32), pid[3] = {f->word[4], f->word[5], f->word[6]};
+    int64_t index = (int64_t)((uint64_t)(uint32_t)f->word[2] | (uint64_t)(uint32_t)f->word[3] << 32),
+            pid[3] = {f->word[4], f->word[5], f->word[6]};
     return ir_fault_message(f->ir, insn, index, f->count, pid, (uint32_t)f->word[7]);
 }
 
@@ -839,9 +869,10 @@ static eas_status copy_host(dev_queue *q, dev_way way, void *dst, const void *sr
     if (st)
         return st;
     off = at - r.at;
-    cl_int err = to                                                  ? O.clEnqueueWriteBuffer(q->q, r.mem, 0, off, n, src, 0, NULL, e)
-               : r.host && (const char *)r.host + off == (char *)dst ? show(q, r.mem, off, n, e)
-                                                                     : O.clEnqueueReadBuffer(q->q, r.mem, 0, off, n, dst, 0, NULL, e);
+    cl_int err = to ? O.clEnqueueWriteBuffer(q->q, r.mem, 0, off, n, src, 0, NULL, e)
+               : r.host && (const char *)r.host + off == (char *)dst
+                   ? show(q, r.mem, off, n, e)
+                   : O.clEnqueueReadBuffer(q->q, r.mem, 0, off, n, dst, 0, NULL, e);
     return err ? failed(err, "a copy could not be queued") : EAS_OK;
 }
 
@@ -854,7 +885,8 @@ static eas_status copy(eas_device *d, dev_queue *q, dev_way way, void *dst, cons
     pthread_mutex_lock(&q->lock);
     eas_status st = make_room(q) ? EAS_OK : base_fail_oom(sizeof(command));
     if (!st)
-        st = way == DEV_WITHIN ? copy_within(q, (uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src, n, &e) : copy_host(q, way, dst, src, n, &e);
+        st = way == DEV_WITHIN ? copy_within(q, (uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src, n, &e)
+                               : copy_host(q, way, dst, src, n, &e);
     if (!st)
         add_command(q, e, NULL, false);
     pthread_mutex_unlock(&q->lock);
@@ -895,8 +927,9 @@ static eas_status set_buffer(dev_code *c, int i, cl_uint at_arg, const dev_launc
     uint64_t offset = 0;
     eas_status st = l->count[i] ? locate(l->slot[i], (uint64_t)l->count[i] * size, &mem, &offset) : EAS_OK;
     if (!st && offset % size)
-        st = base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": its address is not a multiple of its element size", c->ir->name,
-                       c->ir->params[i].name);
+        st = base_fail(EAS_ERR_VALUE,
+                       "kernel %s, argument \"%s\": its address is not a multiple of its element size",
+                       c->ir->name, c->ir->params[i].name);
     offset /= size;
     if (!st)
         st = set_arg(c, (cl_uint)i, sizeof mem, &mem);
@@ -908,7 +941,8 @@ static eas_status set_args(dev_code *c, const dev_launch *l, const fault *f)
     cl_uint n = (cl_uint)c->ir->nparams, next = n + (f ? 2 : 0);
     eas_status st = EAS_OK;
     for (cl_uint i = 0; i < n && !st; i++)
-        st = ir_typeof(c->ir, i + 1).kind == IR_BUF ? set_buffer(c, (int)i, next++, l) : set_scalar(c, (int)i, l->slot[i]);
+        st = ir_typeof(c->ir, i + 1).kind == IR_BUF ? set_buffer(c, (int)i, next++, l)
+                                                    : set_scalar(c, (int)i, l->slot[i]);
     if (!st && f)
         st = set_arg(c, n, sizeof f->mem, &f->mem);
     if (!st && f)
@@ -944,9 +978,11 @@ static eas_status new_fault(dev_queue *q, const dev_code *c, const dev_launch *l
 static eas_status check_grid(const dev_code *c, const dev_launch *l)
 {
     for (int i = 0; i < 3; i++)
-        if (l->grid[i] > UINT32_MAX || (i == 0 && c->info.mode == EAS_MODE_THREAD && l->grid[0] > UINT32_MAX / c->info.block))
-            return base_fail(EAS_ERR_VALUE, "kernel %s: a grid of %lld x %lld x %lld; OpenCL counts in 32 bits", c->ir->name, (long long)l->grid[0],
-                             (long long)l->grid[1], (long long)l->grid[2]);
+        if (l->grid[i] > UINT32_MAX ||
+            (i == 0 && c->info.mode == EAS_MODE_THREAD && l->grid[0] > UINT32_MAX / c->info.block))
+            return base_fail(EAS_ERR_VALUE,
+                             "kernel %s: a grid of %lld x %lld x %lld; OpenCL counts in 32 bits", c->ir->name,
+                             (long long)l->grid[0], (long long)l->grid[1], (long long)l->grid[2]);
     return EAS_OK;
 }
 
@@ -961,7 +997,8 @@ static eas_status enqueue(dev_queue *q, dev_code *c, const dev_launch *l, fault 
         return st;
     cl_event ran;
     /* a CPU runs an item's loop over its lanes best by itself; a GPU chooses */
-    cl_int err = O.clEnqueueNDRangeKernel(q->q, c->kernel, 3, NULL, global, threads || O.on_cpu ? local : NULL, 0, NULL, f ? &ran : e);
+    cl_int err = O.clEnqueueNDRangeKernel(q->q, c->kernel, 3, NULL, global,
+                                          threads || O.on_cpu ? local : NULL, 0, NULL, f ? &ran : e);
     if (err) {
         eas_status bad = failed(err, "the launch was refused");
         return base_fail(bad, "kernel %s: %s", c->ir->name, eas_error_message());

@@ -1,5 +1,5 @@
-/* opencl.h: the part of the OpenCL 1.2 interface that opencl.c calls, declared as its specification lays it out. The loader is opened at
- * run time, so nothing of OpenCL is needed to build. */
+/* opencl.h: the part of the OpenCL 1.2 interface that opencl.c calls, declared as its specification lays it
+ * out. The loader is opened at run time, so nothing of OpenCL is needed to build. */
 #ifndef DEV_OPENCL_H
 #define DEV_OPENCL_H
 
@@ -70,7 +70,8 @@ enum {
     X(cl_int, clGetDeviceIDs, (cl_platform_id, cl_bits, cl_uint, cl_device_id *, cl_uint *)) \
     X(cl_int, clGetDeviceInfo, (cl_device_id, cl_uint, size_t, void *, size_t *)) \
     X(cl_context, clCreateContext, \
-      (const intptr_t *, cl_uint, const cl_device_id *, void (*)(const char *, const void *, size_t, void *), void *, cl_int *)) \
+      (const intptr_t *, cl_uint, const cl_device_id *, \
+       void (*)(const char *, const void *, size_t, void *), void *, cl_int *)) \
     X(cl_command_queue, clCreateCommandQueue, (cl_context, cl_device_id, cl_bits, cl_int *)) \
     X(cl_int, clReleaseCommandQueue, (cl_command_queue)) \
     X(cl_mem, clCreateBuffer, (cl_context, cl_bits, size_t, void *, cl_int *)) \
@@ -79,8 +80,10 @@ enum {
     X(cl_int, clGetMemObjectInfo, (cl_mem, cl_uint, size_t, void *, size_t *)) \
     X(cl_program, clCreateProgramWithSource, (cl_context, cl_uint, const char **, const size_t *, cl_int *)) \
     X(cl_program, clCreateProgramWithBinary, \
-      (cl_context, cl_uint, const cl_device_id *, const size_t *, const unsigned char **, cl_int *, cl_int *)) \
-    X(cl_int, clBuildProgram, (cl_program, cl_uint, const cl_device_id *, const char *, void (*)(cl_program, void *), void *)) \
+      (cl_context, cl_uint, const cl_device_id *, const size_t *, const unsigned char **, cl_int *, \
+       cl_int *)) \
+    X(cl_int, clBuildProgram, \
+      (cl_program, cl_uint, const cl_device_id *, const char *, void (*)(cl_program, void *), void *)) \
     X(cl_int, clGetProgramInfo, (cl_program, cl_uint, size_t, void *, size_t *)) \
     X(cl_int, clGetProgramBuildInfo, (cl_program, cl_device_id, cl_uint, size_t, void *, size_t *)) \
     X(cl_int, clReleaseProgram, (cl_program)) \
@@ -88,12 +91,20 @@ enum {
     X(cl_int, clSetKernelArg, (cl_kernel, cl_uint, size_t, const void *)) \
     X(cl_int, clReleaseKernel, (cl_kernel)) \
     X(cl_int, clEnqueueNDRangeKernel, \
-      (cl_command_queue, cl_kernel, cl_uint, const size_t *, const size_t *, const size_t *, cl_uint, const cl_event *, cl_event *)) \
-    X(cl_int, clEnqueueReadBuffer, (cl_command_queue, cl_mem, cl_bool, size_t, size_t, void *, cl_uint, const cl_event *, cl_event *)) \
-    X(cl_int, clEnqueueWriteBuffer, (cl_command_queue, cl_mem, cl_bool, size_t, size_t, const void *, cl_uint, const cl_event *, cl_event *)) \
-    X(cl_int, clEnqueueCopyBuffer, (cl_command_queue, cl_mem, cl_mem, size_t, size_t, size_t, cl_uint, const cl_event *, cl_event *)) \
-    X(void *, clEnqueueMapBuffer, (cl_command_queue, cl_mem, cl_bool, cl_bits, size_t, size_t, cl_uint, const cl_event *, cl_event *, cl_int *)) \
-    X(cl_int, clEnqueueUnmapMemObject, (cl_command_queue, cl_mem, void *, cl_uint, const cl_event *, cl_event *)) \
+      (cl_command_queue, cl_kernel, cl_uint, const size_t *, const size_t *, const size_t *, cl_uint, \
+       const cl_event *, cl_event *)) \
+    X(cl_int, clEnqueueReadBuffer, \
+      (cl_command_queue, cl_mem, cl_bool, size_t, size_t, void *, cl_uint, const cl_event *, cl_event *)) \
+    X(cl_int, clEnqueueWriteBuffer, \
+      (cl_command_queue, cl_mem, cl_bool, size_t, size_t, const void *, cl_uint, const cl_event *, \
+       cl_event *)) \
+    X(cl_int, clEnqueueCopyBuffer, \
+      (cl_command_queue, cl_mem, cl_mem, size_t, size_t, size_t, cl_uint, const cl_event *, cl_event *)) \
+    X(void *, clEnqueueMapBuffer, \
+      (cl_command_queue, cl_mem, cl_bool, cl_bits, size_t, size_t, cl_uint, const cl_event *, cl_event *, \
+       cl_int *)) \
+    X(cl_int, clEnqueueUnmapMemObject, \
+      (cl_command_queue, cl_mem, void *, cl_uint, const cl_event *, cl_event *)) \
     X(cl_int, clEnqueueMarkerWithWaitList, (cl_command_queue, cl_uint, const cl_event *, cl_event *)) \
     X(cl_int, clEnqueueBarrierWithWaitList, (cl_command_queue, cl_uint, const cl_event *, cl_event *)) \
     X(cl_int, clWaitForEvents, (cl_uint, const cl_event *)) \

@@ -1,8 +1,10 @@
-/* queue.c: the cpu's queues: each has a thread of its own that takes what was given and runs it in order, over the pool where it is large.
+/* queue.c: the cpu's queues: each has a thread of its own that takes what was given and runs it in order,
+ * over the pool where it is large.
  *
- * A ticket is the number of an item; `completed` is the last one that is done. Who waits for a launch anyway and finds the queue idle runs it
- * himself, so the thread exists only once something was left to it. After fork the child's queues are empty and have no thread: what
- * the parent had given is the parent's. At exit what has not begun is dropped and what runs stops at its next slice.
+ * A ticket is the number of an item; `completed` is the last one that is done. Who waits for a launch anyway
+ * and finds the queue idle runs it himself, so the thread exists only once something was left to it. After
+ * fork the child's queues are empty and have no thread: what the parent had given is the parent's. At exit
+ * what has not begun is dropped and what runs stops at its next slice.
  */
 #include "dev.h"
 
@@ -17,9 +19,11 @@ enum { INLINE_PARAMS = 12, CHUNK = 64, SPINS = 3000, PEEK = 64, TIMES = 4096, EX
 
 typedef enum kind { LAUNCH, COPY, AFTER, MARK, REPLAY, QUIT } kind;
 
-/* Items go from one core to another and back: the fewer cache lines they have, the sooner a launch is given. */
+/* Items go from one core to another and back: the fewer cache lines they have, the sooner a launch is given.
+ */
 typedef struct item {
-    _Alignas(64) _Atomic uint64_t number; /* written last: the item is there. Older ones have smaller numbers */
+    /* written last: the item is there. Older ones have smaller numbers */
+    _Alignas(64) _Atomic uint64_t number;
     kind kind;
     dev_code *code;
     uint64_t *big; /* slots and counts of a launch with many parameters; else NULL */
@@ -50,17 +54,17 @@ typedef struct chunk { /* items in their order: whoever gives need not ask where
 struct dev_queue {
     /* of those who give and those who wait; the thread takes the lock to sleep, and when something failed */
     pthread_mutex_t lock;
-    chunk *filling, *spare;   /* spare: to be used again */
-    int filled;               /* items of filling */
-    uint64_t items, given;    /* items; tickets, which marks have too that are reached as they are made */
-    bool started, sleeping;   /* sleeping: and nobody has woken it */
+    chunk *filling, *spare; /* spare: to be used again */
+    int filled; /* items of filling */
+    uint64_t items, given; /* items; tickets, which marks have too that are reached as they are made */
+    bool started, sleeping; /* sleeping: and nobody has woken it */
     pthread_t thread;
     _Atomic uint64_t offered; /* given, for looking at without the lock */
     char apart[64]; /* what follows is the thread's: on other cache lines than what the givers write */
     chunk *emptying;
     int emptied;
-    uint64_t taken;           /* items */
-    _Atomic(chunk *) freed;   /* taken back by givers, all at once */
+    uint64_t taken; /* items */
+    _Atomic(chunk *) freed; /* taken back by givers, all at once */
     _Atomic uint64_t completed;
     char apart2[64];
     _Atomic int waiters, hurry, failed; /* hurry: somebody has begun to wait */
@@ -124,7 +128,8 @@ static void wait_until(dev_queue *q, uint64_t ticket)
         atomic_fetch_sub(&q->waiters, 1);
         pthread_mutex_unlock(&q->lock);
     }
-    atomic_store_explicit(&q->hurry, 0, memory_order_relaxed); /* of several who wait, the others' work is taken a little later then */
+    /* of several who wait, the others' work is taken a little later then */
+    atomic_store_explicit(&q->hurry, 0, memory_order_relaxed);
 }
 
 /* Whoever waits for steps is asked whether to stop, inside long launches and, every 20 ms, between them. */
@@ -219,7 +224,8 @@ static item *look(dev_queue *q)
             return NULL;
         do
             atomic_store_explicit(&old->next, top, memory_order_relaxed);
-        while (!atomic_compare_exchange_weak_explicit(&q->freed, &top, old, memory_order_release, memory_order_relaxed));
+        while (!atomic_compare_exchange_weak_explicit(&q->freed, &top, old, memory_order_release,
+                                                      memory_order_relaxed));
         q->emptying = next;
         q->emptied = 0;
     }
@@ -231,7 +237,8 @@ static item *look(dev_queue *q)
 static item *take(dev_queue *q)
 {
     item *it;
-    for (int i = 0; i < SPINS; i++) { /* not at every turn: who gives would have to fetch the line back for each launch */
+    /* not at every turn: who gives would have to fetch the line back for each launch */
+    for (int i = 0; i < SPINS; i++) {
         const bool now = i % PEEK == 0 || atomic_load_explicit(&q->hurry, memory_order_relaxed);
         if (now && (it = look(q)))
             return it;
@@ -297,7 +304,8 @@ static void at_exit(void)
     pthread_mutex_unlock(&Q.lock);
 }
 
-/* In the child no other thread exists: locks that they held are made anew, and what they were doing is not the child's. */
+/* In the child no other thread exists: locks that they held are made anew, and what they were doing is not
+ * the child's. */
 static void after_fork(void)
 {
     pthread_mutex_init(&Q.lock, NULL);
@@ -381,7 +389,8 @@ static bool next_chunk(dev_queue *q)
     return true;
 }
 
-/* An item to fill, with the lock held; NULL with an error and the lock released. It counts only once it is given. */
+/* An item to fill, with the lock held; NULL with an error and the lock released. It counts only once it is
+ * given. */
 static item *begin(dev_queue *q, kind k)
 {
     pthread_mutex_lock(&q->lock);
@@ -460,7 +469,8 @@ static bool copy_params(item *it, const dev_launch *l)
 
 static bool idle(dev_queue *q)
 {
-    return atomic_load_explicit(&q->completed, memory_order_acquire) == atomic_load_explicit(&q->offered, memory_order_acquire);
+    return atomic_load_explicit(&q->completed, memory_order_acquire) ==
+           atomic_load_explicit(&q->offered, memory_order_acquire);
 }
 
 eas_status cpu_queue_launch(eas_device *d, dev_queue *q, dev_code *code, const dev_launch *l)
@@ -480,7 +490,8 @@ eas_status cpu_queue_launch(eas_device *d, dev_queue *q, dev_code *code, const d
     return EAS_OK;
 }
 
-eas_status cpu_queue_launch_many(eas_device *d, dev_queue *q, int n, dev_code *const *code, const dev_launch *l)
+eas_status cpu_queue_launch_many(eas_device *d, dev_queue *q, int n, dev_code *const *code,
+                                 const dev_launch *l)
 {
     if (idle(q))
         return cpu_run_many(n, code, l);
@@ -490,7 +501,8 @@ eas_status cpu_queue_launch_many(eas_device *d, dev_queue *q, int n, dev_code *c
     return st;
 }
 
-eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *now)
+eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n,
+                            const eas_launch *now)
 {
     (void)d, (void)plan;
     if (now && idle(q))
@@ -556,7 +568,10 @@ eas_status cpu_queue_mark(eas_device *d, dev_queue *q, uint64_t *ticket)
 
 /* ---- looking and waiting ---- */
 
-uint64_t cpu_queue_given(eas_device *d, dev_queue *q) { return (void)d, atomic_load_explicit(&q->offered, memory_order_acquire); }
+uint64_t cpu_queue_given(eas_device *d, dev_queue *q)
+{
+    return (void)d, atomic_load_explicit(&q->offered, memory_order_acquire);
+}
 
 bool cpu_queue_reached(eas_device *d, dev_queue *q, uint64_t ticket)
 {

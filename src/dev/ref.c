@@ -6,9 +6,13 @@
 static const char *always(eas_device *d) { return (void)d, NULL; }
 static dev_limits limits(eas_device *d)
 {
-    return (void)d, (dev_limits){.simd = IR_SIMD, .f64 = true, .f16 = true, .i64_atomics = true, .unified = true};
+    return (void)d,
+           (dev_limits){.simd = IR_SIMD, .f64 = true, .f16 = true, .i64_atomics = true, .unified = true};
 }
-static const char *describe(eas_device *d) { return (void)d, "reference interpreter: slow, checks every access"; }
+static const char *describe(eas_device *d)
+{
+    return (void)d, "reference interpreter: slow, checks every access";
+}
 
 static eas_status compile(eas_device *d, const eas_ir *ir, bool alias, dev_code **out)
 {

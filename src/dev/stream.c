@@ -1,8 +1,9 @@
-/* stream.c: streams and events as users have them: a queue of a device, what its pending work must keep alive, and how many launches may be
- * pending (EAS_MAX_IN_FLIGHT).
+/* stream.c: streams and events as users have them: a queue of a device, what its pending work must keep
+ * alive, and how many launches may be pending (EAS_MAX_IN_FLIGHT).
  *
- * What pending work holds is kept in a ring with the ticket at which it may go; calls on the stream let go of what has been reached. Whatever
- * calls back into the caller (his lock, his release of objects) runs without a lock of ours held.
+ * What pending work holds is kept in a ring with the ticket at which it may go; calls on the stream let go of
+ * what has been reached. Whatever calls back into the caller (his lock, his release of objects) runs without
+ * a lock of ours held.
  */
 #include "dev.h"
 
@@ -12,7 +13,14 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { STREAM_MAGIC = 0x45415354, EVENT_MAGIC = 0x45415345, INLINE_OBJECTS = 8, IN_FLIGHT = 256, SOME = 16, LOOK = 8 };
+enum {
+    STREAM_MAGIC = 0x45415354,
+    EVENT_MAGIC = 0x45415345,
+    INLINE_OBJECTS = 8,
+    IN_FLIGHT = 256,
+    SOME = 16,
+    LOOK = 8
+};
 
 typedef struct flight {
     uint64_t ticket;
@@ -283,8 +291,8 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Short waits spin: a sleep takes longer than most launches. Later ones sleep for a sixteenth of the time waited so far, so a wait is at most that
- * much too long. */
+/* Short waits spin: a sleep takes longer than most launches. Later ones sleep for a sixteenth of the time
+ * waited so far, so a wait is at most that much too long. */
 static void doze(double waited)
 {
     if (waited < 100e-6) {
@@ -322,7 +330,8 @@ static eas_status await(eas_stream *s, uint64_t ticket, const eas_launch *hooks)
         st = d->wait(d, s->q, ticket);
     if (locks)
         hooks->enter(hooks->ctx);
-    return stop ? base_fail(EAS_ERR_INTERRUPTED, "interrupted while waiting for a stream; its work goes on") : st;
+    return stop ? base_fail(EAS_ERR_INTERRUPTED, "interrupted while waiting for a stream; its work goes on")
+                : st;
 }
 
 static void keep_failure(eas_stream *s, eas_status st)
@@ -378,7 +387,8 @@ eas_status stream_wait(eas_stream *s, const eas_launch *hooks)
     return st ? st : wait_for(s, ticket, hooks);
 }
 
-/* Waits until half of it is over, so that the next ones need not wait again; a failure it finds is kept for whoever asks. */
+/* Waits until half of it is over, so that the next ones need not wait again; a failure it finds is kept for
+ * whoever asks. */
 static eas_status hold_back(eas_stream *s, const eas_launch *hooks)
 {
     base_lock(&s->lock);
@@ -413,8 +423,12 @@ eas_status stream_begin(eas_stream *s, const eas_launch *hooks)
 
 static bool fill(flight *f, const stream_hold *h)
 {
-    *f = (flight){
-        .owner = h->owner, .stage = h->stage, .drop_owner = h->drop_owner, .drop_stage = h->drop_stage, .release = h->release, .n = h->nobjects};
+    *f = (flight){.owner = h->owner,
+                  .stage = h->stage,
+                  .drop_owner = h->drop_owner,
+                  .drop_stage = h->drop_stage,
+                  .release = h->release,
+                  .n = h->nobjects};
     if (h->nobjects > INLINE_OBJECTS && !(f->more = malloc((size_t)h->nobjects * sizeof *f->more)))
         return false;
     void **to = f->more ? f->more : f->object;
@@ -425,13 +439,16 @@ static bool fill(flight *f, const stream_hold *h)
 
 eas_status stream_end(eas_stream *s, eas_status st, const stream_hold *hold)
 {
-    flight *f = &s->ring[(s->first + atomic_load_explicit(&s->len, memory_order_relaxed)) & (s->cap - 1)], done[SOME];
+    flight *f = &s->ring[(s->first + atomic_load_explicit(&s->len, memory_order_relaxed)) & (s->cap - 1)],
+           done[SOME];
     bool out_of_memory = !st && !fill(f, hold);
     if (!st && !out_of_memory)
         st = last_ticket(s, &f->ticket);
     if (!st && !out_of_memory)
-        atomic_store_explicit(&s->len, atomic_load_explicit(&s->len, memory_order_relaxed) + 1, memory_order_release);
-    /* Where many are pending, not at every launch: the count of what is done is written by another core for each, and would have to come over each time. */
+        atomic_store_explicit(&s->len, atomic_load_explicit(&s->len, memory_order_relaxed) + 1,
+                              memory_order_release);
+    /* Where many are pending, not at every launch: the count of what is done is written by another core for
+     * each, and would have to come over each time. */
     const uint32_t len = atomic_load_explicit(&s->len, memory_order_relaxed);
     const bool due = len <= 2 || (s->first + len) % LOOK == 0;
     int n = due ? pop_reached(s, done, SOME) : 0;
@@ -610,7 +627,8 @@ int eas_event_is_reached(eas_event *e)
     return yes;
 }
 
-static eas_status event_time(eas_event *e, const char *which, eas_device **d, double *t, const eas_launch *hooks)
+static eas_status event_time(eas_event *e, const char *which, eas_device **d, double *t,
+                             const eas_launch *hooks)
 {
     uint64_t ticket;
     eas_stream *s = place_of(e, &ticket);
@@ -636,7 +654,9 @@ eas_status eas_event_elapsed(eas_event *start, eas_event *end, double *out, cons
     if (!st)
         st = event_time(end, "second", &b, &t1, hooks);
     if (!st && a != b)
-        st = base_fail(EAS_ERR_VALUE, "elapsed: one event is of device \"%s\", the other of \"%s\": their clocks differ", a->name, b->name);
+        st = base_fail(EAS_ERR_VALUE,
+                       "elapsed: one event is of device \"%s\", the other of \"%s\": their clocks differ",
+                       a->name, b->name);
     if (!st)
         *out = t1 - t0;
     return st;

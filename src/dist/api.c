@@ -1,9 +1,11 @@
 /* api.c: the ranks of a job, as the public header has them: collectives on host memory between processes. */
 #include "comm_ranks.h"
 
-_Static_assert((int)EAS_DIST_NOPS == (int)COMM_NOPS && (int)EAS_DIST_BARRIER == (int)COMM_barrier && (int)EAS_DIST_PPERMUTE == (int)COMM_ppermute,
+_Static_assert((int)EAS_DIST_NOPS == (int)COMM_NOPS && (int)EAS_DIST_BARRIER == (int)COMM_barrier &&
+                   (int)EAS_DIST_PPERMUTE == (int)COMM_ppermute,
                "one order of ops");
-_Static_assert((int)EAS_DIST_OR == (int)COMM_RED_or && (int)EAS_DIST_MAX == (int)COMM_RED_max, "one order of reductions");
+_Static_assert((int)EAS_DIST_OR == (int)COMM_RED_or && (int)EAS_DIST_MAX == (int)COMM_RED_max,
+               "one order of reductions");
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* calls start one after another */
 
@@ -52,7 +54,8 @@ eas_status eas_dist_finalize(void) { return comm_world_close(); }
 static eas_status translate(comm *c, const eas_dist_call *k, comm_call *out)
 {
     if (k->size != sizeof *k)
-        return base_fail(EAS_ERR_VALUE, "eas_dist_call: size is %zu, not %zu: set it to sizeof", k->size, sizeof *k);
+        return base_fail(EAS_ERR_VALUE, "eas_dist_call: size is %zu, not %zu: set it to sizeof", k->size,
+                         sizeof *k);
     if ((unsigned)k->op >= EAS_DIST_NOPS || (unsigned)k->reduction > EAS_DIST_OR)
         return base_fail(EAS_ERR_VALUE, "eas_dist_call: op %d, reduction %d", (int)k->op, (int)k->reduction);
     *out = (comm_call){.op = (comm_op)k->op,

@@ -1,11 +1,14 @@
 /* assign.c: which axes of the mesh cut which factors of an operation.
  *
- * An operation's rule names factors (graph/shard.c): the dims of its tensors are products of them. An axis can cut one factor only, since a device has one place along it, while the inputs may lie as
- * they like. Each input votes for the factors that its own axes cut, with its size in bytes, which is about what it costs to lay it out otherwise; so the large tensors stay where they are and the small
- * ones move. Where two factors compete for an axis, one that is summed over pays for the sum of its result too. What users of the result would like decides where no input has an opinion: a tensor that is
- * whole on every device is cut for free.
+ * An operation's rule names factors (graph/shard.c): the dims of its tensors are products of them. An axis
+ * can cut one factor only, since a device has one place along it, while the inputs may lie as they like. Each
+ * input votes for the factors that its own axes cut, with its size in bytes, which is about what it costs to
+ * lay it out otherwise; so the large tensors stay where they are and the small ones move. Where two factors
+ * compete for an axis, one that is summed over pays for the sum of its result too. What users of the result
+ * would like decides where no input has an opinion: a tensor that is whole on every device is cut for free.
  *
- * What is assigned can hold: sizes divide (but for padded dims), and of a dim that is a product of factors only the outermost are cut, each into single elements before the next one.
+ * What is assigned can hold: sizes divide (but for padded dims), and of a dim that is a product of factors
+ * only the outermost are cut, each into single elements before the next one.
  */
 #include "dist.h"
 
@@ -53,7 +56,8 @@ uint32_t assign_carried(const eas_node *n, const uint32_t *p)
     }
 }
 
-/* Mesh axes along which the result may stay a partial sum: the operation is linear in the partial inputs, the result is not larger than they are, and the axis cuts no input. */
+/* Mesh axes along which the result may stay a partial sum: the operation is linear in the partial inputs, the
+ * result is not larger than they are, and the axis cuts no input. */
 static uint32_t carry(const eas_node *n, const eas_spec *const *in)
 {
     enum { FEW = 64 };
@@ -73,8 +77,10 @@ static uint32_t carry(const eas_node *n, const eas_spec *const *in)
 
 static int64_t count_parts(const partition *p, const eas_dim_spec *a) { return spec_parts(p->m, a); }
 
-/* Distributes the axes that cut a dim over the factors of the dim, outermost first: a factor must be cut into single elements before an axis can cut the next one. */
-static void spread(const partition *p, const eas_shard_rule *r, const eas_shard_dim *d, const eas_dim_spec *s, eas_dim_spec *out)
+/* Distributes the axes that cut a dim over the factors of the dim, outermost first: a factor must be cut into
+ * single elements before an axis can cut the next one. */
+static void spread(const partition *p, const eas_shard_rule *r, const eas_shard_dim *d, const eas_dim_spec *s,
+                   eas_dim_spec *out)
 {
     int k = 0;
     for (int i = 0; i < s->n && d->n; i++) {
@@ -93,7 +99,8 @@ typedef struct votes {
     double *weight; /* [factor][axis] */
     double *best; /* per factor: the largest vote of one tensor, whose order of axes is taken */
     bool *padded; /* per factor: some tensor has it in uneven parts */
-    double homeless[EAS_MESH_AXES]; /* per axis: the largest vote of a tensor that has the axis on a dim which must be whole */
+    /* per axis: the largest vote of a tensor that has the axis on a dim which must be whole */
+    double homeless[EAS_MESH_AXES];
     int whose[EAS_MESH_AXES]; /* that tensor */
 } votes;
 
@@ -107,7 +114,8 @@ static void lose(votes *v, int tensor, const eas_dim_spec *s, double weight)
         }
 }
 
-static void vote(const partition *p, const eas_node *n, const assigned *a, int tensor, const eas_spec *s, double weight, votes *v)
+static void vote(const partition *p, const eas_node *n, const assigned *a, int tensor, const eas_spec *s,
+                 double weight, votes *v)
 {
     const eas_shard_rule *r = a->r;
     for (int d = 0; d < r->tensors[tensor].rank && d < s->rank; d++) {
@@ -119,7 +127,8 @@ static void vote(const partition *p, const eas_node *n, const assigned *a, int t
             own[0] = s->dims[d];
         } else
             spread(p, r, dim, &s->dims[d], own);
-        if (tensor < r->nin && !spec_uneven(p->m, &s->dims[d], dim->n ? r->factors[dim->factors[0]].size : 0) &&
+        if (tensor < r->nin &&
+            !spec_uneven(p->m, &s->dims[d], dim->n ? r->factors[dim->factors[0]].size : 0) &&
             (dim->n == 0 || r->factors[dim->factors[0]].kind == EAS_FACTOR_WHOLE))
             lose(v, tensor, &s->dims[d], weight);
         for (int k = 0; k < dim->n; k++) {
@@ -137,7 +146,8 @@ static void vote(const partition *p, const eas_node *n, const assigned *a, int t
     }
 }
 
-/* The factor that an axis cuts: the one with most votes. A factor that is summed over loses twice the result's bytes, the cost of the all_reduce. -1: none. */
+/* The factor that an axis cuts: the one with most votes. A factor that is summed over loses twice the
+ * result's bytes, the cost of the all_reduce. -1: none. */
 static int winner(const assigned *a, const votes *v, int axis, double result)
 {
     int best = -1, candidates = 0;
@@ -188,7 +198,8 @@ static void settle(const partition *p, assigned *a, const votes *v, uint32_t tak
     }
 }
 
-/* An axis whose dim must be whole moves to another dim of the same tensor if one divides: an all_to_all moves 1/n of the bytes of a gather, and the work stays divided. */
+/* An axis whose dim must be whole moves to another dim of the same tensor if one divides: an all_to_all moves
+ * 1/n of the bytes of a gather, and the work stays divided. */
 static void rehouse(const partition *p, assigned *a, const votes *v, uint32_t taken)
 {
     const eas_shard_rule *r = a->r;
@@ -200,9 +211,11 @@ static void rehouse(const partition *p, assigned *a, const votes *v, uint32_t ta
         for (int d = 0; !used && v->homeless[x] > 0 && d < r->tensors[v->whose[x]].rank; d++) {
             const eas_shard_dim *dim = &r->tensors[v->whose[x]].dims[d];
             int f = dim->n == 1 ? dim->factors[0] : -1;
-            if (f < 0 || a->of[f].priority || r->factors[f].kind != EAS_FACTOR_PASS || !dim_known(r->factors[f].size) || v->padded[f])
+            if (f < 0 || a->of[f].priority || r->factors[f].kind != EAS_FACTOR_PASS ||
+                !dim_known(r->factors[f].size) || v->padded[f])
                 continue;
-            if (r->factors[f].size % (count_parts(p, &a->of[f]) * p->m->m.sizes[x]) == 0 && (best < 0 || r->factors[f].size > r->factors[best].size))
+            if (r->factors[f].size % (count_parts(p, &a->of[f]) * p->m->m.sizes[x]) == 0 &&
+                (best < 0 || r->factors[f].size > r->factors[best].size))
                 best = f;
         }
         if (best >= 0)
@@ -216,7 +229,8 @@ static bool drop_last(eas_dim_spec *d)
     return true;
 }
 
-/* Drops an axis of a factor that is cut although an outer factor of the same dim is not cut into single elements. True: something was dropped. */
+/* Drops an axis of a factor that is cut although an outer factor of the same dim is not cut into single
+ * elements. True: something was dropped. */
 static bool fix_dim(const partition *p, assigned *a, const eas_shard_dim *dim)
 {
     bool whole = false;
@@ -230,7 +244,8 @@ static bool fix_dim(const partition *p, assigned *a, const eas_shard_dim *dim)
     return false;
 }
 
-/* A shuffle along a cut dim is a permutation between devices: each must have one element, and none may be read twice. */
+/* A shuffle along a cut dim is a permutation between devices: each must have one element, and none may be
+ * read twice. */
 static bool fix_shuffle(const partition *p, const eas_node *n, assigned *a)
 {
     const eas_shard_dim *d = &a->r->tensors[1].dims[node_words(n)[0]];
@@ -280,7 +295,8 @@ static bool fix_once(const partition *p, const eas_node *n, assigned *a, const v
     return false;
 }
 
-/* A mixed dim keeps its layout only if its axes did not change and every tensor has it as one dim; otherwise it becomes whole. was: the factors' axes before they were settled; NULL: no mixed dim stays. */
+/* A mixed dim keeps its layout only if its axes did not change and every tensor has it as one dim; otherwise
+ * it becomes whole. was: the factors' axes before they were settled; NULL: no mixed dim stays. */
 static void unmix(assigned *a, const eas_dim_spec *was)
 {
     for (int f = 0; f < a->r->nfactors; f++) {
@@ -294,13 +310,16 @@ static void unmix(assigned *a, const eas_dim_spec *was)
     }
 }
 
-eas_status assign_by(partition *p, eas_node *n, eas_shard_rule *r, int nout, const eas_spec *const *in, const eas_spec *want, assigned *out)
+eas_status assign_by(partition *p, eas_node *n, eas_shard_rule *r, int nout, const eas_spec *const *in,
+                     const eas_spec *want, assigned *out)
 {
     *out = (assigned){.r = r, .nout = nout};
     eas_status st = EAS_OK;
     eas_dim_spec *mixed = NULL;
     size_t nf = (size_t)out->r->nfactors + 1;
-    votes v = {.weight = calloc(nf * EAS_MESH_AXES, sizeof(double)), .best = calloc(nf, sizeof(double)), .padded = calloc(nf, sizeof(bool))};
+    votes v = {.weight = calloc(nf * EAS_MESH_AXES, sizeof(double)),
+               .best = calloc(nf, sizeof(double)),
+               .padded = calloc(nf, sizeof(bool))};
     out->of = calloc(nf, sizeof *out->of);
     if (!v.weight || !v.best || !v.padded || !out->of)
         st = base_fail_oom(nf);
@@ -328,7 +347,8 @@ eas_status assign_by(partition *p, eas_node *n, eas_shard_rule *r, int nout, con
     return st;
 }
 
-eas_status assign_factors(partition *p, eas_node *n, const eas_spec *const *in, const eas_spec *want, assigned *out)
+eas_status assign_factors(partition *p, eas_node *n, const eas_spec *const *in, const eas_spec *want,
+                          assigned *out)
 {
     eas_shard_rule *r;
     *out = (assigned){0};

@@ -1,10 +1,15 @@
 /* auto.c: layouts of a program's inputs, chosen by predicted cost.
  *
- * What follows from the inputs' layouts is the partitioner's business (assign.c, reshard.c): a candidate is a layout for each input, judged by partitioning the whole graph for it and counting (cost.c). Inputs that play the
- * same part (auto_class.c) are laid out alike. The search begins from what is given, from whole tensors and, for each set of axes, from the batch or the sequence cut along them with parameters whole, cut along the same axes,
- * or along the others, by their first dims or their last. The most promising of these are improved one class of inputs at a time, over all layouts that sizes allow, until nothing helps, and the best of all two classes at a time. For the
- * best few plans layouts of values inside the graph are chosen on top (auto_inner.c). The result is the best that was seen, so it is never worse than any of the beginnings. The number of candidates is bounded by the size of
- * the graph, not by time: every process of a job must choose the same.
+ * What follows from the inputs' layouts is the partitioner's business (assign.c, reshard.c): a candidate is a
+ * layout for each input, judged by partitioning the whole graph for it and counting (cost.c). Inputs that
+ * play the same part (auto_class.c) are laid out alike. The search begins from what is given, from whole
+ * tensors and, for each set of axes, from the batch or the sequence cut along them with parameters whole, cut
+ * along the same axes, or along the others, by their first dims or their last. The most promising of these
+ * are improved one class of inputs at a time, over all layouts that sizes allow, until nothing helps, and the
+ * best of all two classes at a time. For the best few plans layouts of values inside the graph are chosen on
+ * top (auto_inner.c). The result is the best that was seen, so it is never worse than any of the beginnings.
+ * The number of candidates is bounded by the size of the graph, not by time: every process of a job must
+ * choose the same.
  */
 #include "cost.h"
 
@@ -52,7 +57,8 @@ static bool ours(const eas_node *n, int nin, eas_node *const *inputs)
 
 static bool same_shape(const eas_node *a, const eas_node *b)
 {
-    return a->dtype == b->dtype && a->rank == b->rank && !memcmp(node_shape(a), node_shape(b), sizeof(eas_dim) * a->rank);
+    return a->dtype == b->dtype && a->rank == b->rank &&
+           !memcmp(node_shape(a), node_shape(b), sizeof(eas_dim) * a->rank);
 }
 
 /* Inputs that begin with different layouts are of different classes. */
@@ -118,15 +124,18 @@ static void judge(problem *p, plan_of *x)
 
 double auto_rank(const eas_machine *machine, const cost *c)
 {
-    if (machine->memory > 0 && (double)c->memory > machine->memory) /* does not fit: less is better, but nothing that fits is worse */
+    /* does not fit: less is better, but nothing that fits is worse */
+    if (machine->memory > 0 && (double)c->memory > machine->memory)
         return 1e6 * (1 + (double)c->memory / machine->memory) + c->seconds;
-    return c->seconds * (1 + 1e-3 * (double)c->memory / (double)((int64_t)1 << 40)) + 1e-16 * (double)c->memory;
+    return c->seconds * (1 + 1e-3 * (double)c->memory / (double)((int64_t)1 << 40)) +
+           1e-16 * (double)c->memory;
 }
 
 bool auto_can_cut(const dist_mesh *m, const eas_node *n, const eas_spec *s)
 {
     for (int d = 0; d < n->rank; d++)
-        if (s->dims[d].n && (!dim_known(node_shape(n)[d]) || node_shape(n)[d] == 0 || node_shape(n)[d] % spec_parts(m, &s->dims[d])))
+        if (s->dims[d].n && (!dim_known(node_shape(n)[d]) || node_shape(n)[d] == 0 ||
+                             node_shape(n)[d] % spec_parts(m, &s->dims[d])))
             return false;
     return true;
 }
@@ -176,8 +185,9 @@ static void cut_first(const problem *p, const eas_node *n, uint32_t axes, bool b
                 break;
 }
 
-/* A way to begin: inputs whose first dim has the size `batch` are cut along `axes` by their dim 0 or 1 (the batch, the sequence); the others are parameters: cut along `split` by their first dim that can be, or (columns)
- * by their last. */
+/* A way to begin: inputs whose first dim has the size `batch` are cut along `axes` by their dim 0 or 1 (the
+ * batch, the sequence); the others are parameters: cut along `split` by their first dim that can be, or
+ * (columns) by their last. */
 typedef struct beginning {
     eas_dim batch;
     int dim;
@@ -219,8 +229,10 @@ static void begin_with(problem *p, plan_of *best, plan_of *x, uint32_t axes, kin
         const eas_node *n = p->leaves[p->member[c]];
         bool seen = n->rank == 0 || !dim_known(node_shape(n)[0]);
         for (int k = 0; k < c && !seen; k++)
-            seen = p->leaves[p->member[k]]->rank && node_shape(p->leaves[p->member[k]])[0] == node_shape(n)[0];
-        if (seen || ((kind == OTHERS_FIRST || kind == OTHERS_LAST) && !others) || (kind >= SEQUENCE && (!axes || n->rank < 2)))
+            seen =
+                p->leaves[p->member[k]]->rank && node_shape(p->leaves[p->member[k]])[0] == node_shape(n)[0];
+        if (seen || ((kind == OTHERS_FIRST || kind == OTHERS_LAST) && !others) ||
+            (kind >= SEQUENCE && (!axes || n->rank < 2)))
             continue;
         beginning b = {.batch = node_shape(n)[0], .dim = kind >= SEQUENCE, .axes = axes};
         if (kind == OTHERS_FIRST || kind == OTHERS_LAST)
@@ -237,7 +249,8 @@ static void begin_with(problem *p, plan_of *best, plan_of *x, uint32_t axes, kin
 
 /* ---- one class at a time ---- */
 
-/* All ways to give each axis to a dim of class c, or to none, from axis a on; with all ways of class `next`, if that is not -1. */
+/* All ways to give each axis to a dim of class c, or to none, from axis a on; with all ways of class `next`,
+ * if that is not -1. */
 static void all_layouts(problem *p, plan_of *best, plan_of *x, int c, int a, eas_spec s, int next)
 {
     const eas_node *n = p->leaves[p->member[c]];
@@ -269,7 +282,8 @@ static void improve_pairs(problem *p, plan_of *best, plan_of *x)
     for (int j = 1; j < p->nclasses; j++)
         for (int i = 0; i < j && !p->st && p->tries < p->most; i++) {
             copy_plan(p, x, best);
-            all_layouts(p, best, x, p->order[i], 0, (eas_spec){.rank = p->leaves[p->member[p->order[i]]]->rank}, p->order[j]);
+            all_layouts(p, best, x, p->order[i], 0,
+                        (eas_spec){.rank = p->leaves[p->member[p->order[i]]]->rank}, p->order[j]);
         }
 }
 
@@ -342,7 +356,8 @@ static void decide(problem *p, finalists *f, plan_of *out)
             break;
         for (int i = 0; i < p->nleaves; i++)
             p->specs[i] = p->class[i] < 0 ? p->given[i] : x->at[p->class[i]];
-        p->st = auto_inner(p->m, p->machine, p->n, p->outs, p->specs, p->most / 3, &chosen, &x->rank, &x->seconds);
+        p->st = auto_inner(p->m, p->machine, p->n, p->outs, p->specs, p->most / 3, &chosen, &x->rank,
+                           &x->seconds);
         vec_free(&chosen);
         if (!p->st && x->rank < out->rank)
             copy_plan(p, out, x);
@@ -350,7 +365,8 @@ static void decide(problem *p, finalists *f, plan_of *out)
 }
 
 /* All beginnings; the promising ones stay. */
-static void find_starts(problem *p, const eas_spec *start, finalists *starts, plan_of *from, plan_of *x, double *seconds)
+static void find_starts(problem *p, const eas_spec *start, finalists *starts, plan_of *from, plan_of *x,
+                        double *seconds)
 {
     uint32_t sets = p->m->m.naxes < 5 ? 1u << p->m->m.naxes : SUBSETS;
     judge(p, x); /* all whole */
@@ -407,8 +423,9 @@ static eas_spec *by_leaf(const problem *p, int nin, eas_node *const *inputs, con
     return all;
 }
 
-eas_status eas_nodes_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, int nin, eas_node *const *inputs,
-                                const eas_spec *start, eas_spec *specs, double *seconds)
+eas_status eas_nodes_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, int nin,
+                                eas_node *const *inputs, const eas_spec *start, eas_spec *specs,
+                                double *seconds)
 {
     if ((n && !nodes) || (nin && (!inputs || !specs)) || !machine)
         return base_null(__func__, "nodes, inputs, specs or machine");
@@ -416,7 +433,9 @@ eas_status eas_nodes_auto_shard(int n, eas_node *const *nodes, int mesh, const e
     if (!m)
         return base_fail(EAS_ERR_VALUE, "there is no mesh %d", mesh);
     if (!cost_machine_ok(machine))
-        return base_fail(EAS_ERR_VALUE, "eas_nodes_auto_shard: speeds, bandwidths and latencies of the machine must be positive");
+        return base_fail(
+            EAS_ERR_VALUE,
+            "eas_nodes_auto_shard: speeds, bandwidths and latencies of the machine must be positive");
     problem p = {.m = m, .machine = machine, .n = n, .outs = nodes};
     double took[3] = {0};
     p.st = dist_leaves(n, nodes, &p.nleaves, &p.leaves, &p.given);

@@ -1,4 +1,5 @@
-/* auto_class.c: which tensors of a graph play the same part: a hash of shape, dtype and of the operations within a few uses, which is equal for the weights and activations of repeated layers. */
+/* auto_class.c: which tensors of a graph play the same part: a hash of shape, dtype and of the operations
+ * within a few uses, which is equal for the weights and activations of repeated layers. */
 #include "cost.h"
 
 uint64_t around_join(uint64_t h, uint64_t v)

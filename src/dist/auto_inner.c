@@ -1,7 +1,12 @@
-/* auto_inner.c: layouts of values inside a graph, chosen by predicted cost where those of the inputs are given.
+/* auto_inner.c: layouts of values inside a graph, chosen by predicted cost where those of the inputs are
+ * given.
  *
- * Without these every value lies as its inputs and users suggest (partition.c), which is right but for values that several operations read in different layouts: an activation that is exchanged for one product and gathered
- * for its derivative; the values between layers, which could be cut along the sequence. The largest values are tried one class at a time (those that play the same part, auto_class.c, and all element-wise results of one shape), in all layouts that sizes allow; a layout stays if the whole program becomes cheaper with it. So the result is never worse than without.
+ * Without these every value lies as its inputs and users suggest (partition.c), which is right but for values
+ * that several operations read in different layouts: an activation that is exchanged for one product and
+ * gathered for its derivative; the values between layers, which could be cut along the sequence. The largest
+ * values are tried one class at a time (those that play the same part, auto_class.c, and all element-wise
+ * results of one shape), in all layouts that sizes allow; a layout stays if the whole program becomes cheaper
+ * with it. So the result is never worse than without.
  */
 #include "cost.h"
 
@@ -38,8 +43,9 @@ static double bytes_of(const eas_node *n)
 static bool may_pin(const eas_node *n)
 {
     graph_kind k = node_kind(n);
-    if (node_real(n) || n->rank == 0 || n->op == GRAPH_INPUT || n->op == GRAPH_SHARD || n->op == GRAPH_BARRIER || k == KIND_CALL ||
-        k == KIND_CONTROL || k == KIND_CONST || k == KIND_BROADCAST || k == KIND_IOTA)
+    if (node_real(n) || n->rank == 0 || n->op == GRAPH_INPUT || n->op == GRAPH_SHARD ||
+        n->op == GRAPH_BARRIER || k == KIND_CALL || k == KIND_CONTROL || k == KIND_CONST ||
+        k == KIND_BROADCAST || k == KIND_IOTA)
         return false;
     for (int d = 0; d < n->rank; d++)
         if (!dim_known(node_shape(n)[d]) || node_shape(n)[d] < 1)
@@ -47,14 +53,18 @@ static bool may_pin(const eas_node *n)
     return true;
 }
 
-static uint64_t class_hash(const inner *w, const eas_node *n) { return around_join(around_hash(&w->a, n), n->op); }
+static uint64_t class_hash(const inner *w, const eas_node *n)
+{
+    return around_join(around_hash(&w->a, n), n->op);
+}
 
 static bool is_of(const inner *w, const alike *c, const eas_node *n)
 {
     const eas_node *x = c->member;
     if (!c->by_shape)
         return class_hash(w, n) == c->hash;
-    return node_kind(n) == KIND_MAP && n->rank == x->rank && n->dtype == x->dtype && !memcmp(node_shape(n), node_shape(x), sizeof(eas_dim) * n->rank);
+    return node_kind(n) == KIND_MAP && n->rank == x->rank && n->dtype == x->dtype &&
+           !memcmp(node_shape(n), node_shape(x), sizeof(eas_dim) * n->rank);
 }
 
 static void add_to_class(inner *w, const eas_node *n, bool by_shape)
@@ -92,7 +102,9 @@ static void find_classes(inner *w)
             add_to_class(w, n, true);
     }
     for (uint32_t i = 1; i < w->classes.len;
-         i++) { /* what is computed before views of it, then the largest first; equal ones in the order of the graph */
+         /* what is computed before views of it, then the largest first; equal ones in the order of the graph
+          */
+         i++) {
         alike c = w->classes.at[i];
         uint32_t k = i;
         for (; k > 0 && comes_before(&c, &w->classes.at[k - 1]); k--)
@@ -114,7 +126,8 @@ static void pin_class(inner *w, const alike *c, const eas_spec *s)
 {
     for (uint32_t i = 0; i < w->a.order.len && !w->st; i++) {
         const eas_node *n = w->a.order.at[i];
-        if (may_pin(n) && n->rank == s->rank && is_of(w, c, n) && auto_can_cut(w->m, n, s) && !vec_push(w->chosen, ((pin){n, *s})))
+        if (may_pin(n) && n->rank == s->rank && is_of(w, c, n) && auto_can_cut(w->m, n, s) &&
+            !vec_push(w->chosen, ((pin){n, *s})))
             w->st = base_fail_oom(sizeof *s);
     }
 }
@@ -161,11 +174,18 @@ static void try_layouts(inner *w, const alike *c, int axis, eas_spec s)
     }
 }
 
-eas_status auto_inner(const dist_mesh *m, const eas_machine *machine, int n, eas_node *const *outs, const eas_spec *specs, int tries, pins *chosen,
-                      double *best, double *seconds)
+eas_status auto_inner(const dist_mesh *m, const eas_machine *machine, int n, eas_node *const *outs,
+                      const eas_spec *specs, int tries, pins *chosen, double *best, double *seconds)
 {
-    inner w = {
-        .m = m, .machine = machine, .n = n, .outs = outs, .specs = specs, .tries = tries, .chosen = chosen, .best = *best, .seconds = *seconds};
+    inner w = {.m = m,
+               .machine = machine,
+               .n = n,
+               .outs = outs,
+               .specs = specs,
+               .tries = tries,
+               .chosen = chosen,
+               .best = *best,
+               .seconds = *seconds};
     w.st = around_new(&w.a, n, outs);
     if (!w.st)
         find_classes(&w);
@@ -199,7 +219,8 @@ eas_status eas_auto_inner(int mesh, const eas_machine *machine)
     if (!dist_mesh_at(mesh))
         return base_fail(EAS_ERR_VALUE, "there is no mesh %d", mesh);
     if (!cost_machine_ok(machine))
-        return base_fail(EAS_ERR_VALUE, "eas_auto_inner: speeds, bandwidths and latencies of the machine must be positive");
+        return base_fail(EAS_ERR_VALUE,
+                         "eas_auto_inner: speeds, bandwidths and latencies of the machine must be positive");
     now.on = true;
     now.mesh = mesh;
     now.machine = *machine;

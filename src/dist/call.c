@@ -2,12 +2,14 @@
  *
  * A call can be cut in four ways, which are tried in this order:
  *
- *   by the user's rule    (eas_node_call_rule): factors of the dims, and the grid and numbers of a part as expressions in the sizes of its factors
- *   element by element    where that is proved of the kernel (elementwise.c): along any dim, with the kernel over rows of any length
- *   lane by lane          of vmap: a rule as the user's, of the lanes alone
- *   matrix by matrix      functions of the host's, along the dims in front of their matrices
+ *   by the user's rule    (eas_node_call_rule): factors of the dims, and the grid and numbers of a part as
+ * expressions in the sizes of its factors element by element    where that is proved of the kernel
+ * (elementwise.c): along any dim, with the kernel over rows of any length lane by lane          of vmap: a
+ * rule as the user's, of the lanes alone matrix by matrix      functions of the host's, along the dims in
+ * front of their matrices
  *
- * Otherwise every device has all tensors whole, and explain says why. Where a rule of the user's is for a kernel that is proved element-wise, the rule says what may be cut, and the proof how a part is launched.
+ * Otherwise every device has all tensors whole, and explain says why. Where a rule of the user's is for a
+ * kernel that is proved element-wise, the rule says what may be cut, and the proof how a part is launched.
  */
 #include "elementwise.h"
 
@@ -81,7 +83,8 @@ static bool launch_of(const calling *c, elementwise_numbers *g, int64_t *number,
     for (int i = 0; i < c->x->nargs; i++) {
         int64_t bits;
         int at = c->x->order[i];
-        is_number[i] = at >= 0 && node_const_bits(node_in(c->n)[at], &bits) && !dtype_is_float((eas_dtype)node_in(c->n)[at]->dtype);
+        is_number[i] = at >= 0 && node_const_bits(node_in(c->n)[at], &bits) &&
+                       !dtype_is_float((eas_dtype)node_in(c->n)[at]->dtype);
         number[i] = is_number[i] ? bits : 0;
         args[i].v.i = number[i];
     }
@@ -112,13 +115,15 @@ static bool same_shape(int rank, const eas_dim *shape, int other_rank, const eas
     return rank == other_rank && !memcmp(shape, other, sizeof *shape * (size_t)rank);
 }
 
-/* How input i is read. What is not a parameter is what an output begins as; what is never read may lie as it likes. */
+/* How input i is read. What is not a parameter is what an output begins as; what is never read may lie as it
+ * likes. */
 static int how_read(const calling *c, int i)
 {
     const struct node_out *o = &c->x->outs[0];
     const eas_node *in = node_in(c->n)[i];
     int k = param_of(c->x, i), how = k < 0 ? ELEMENTS_ALL : c->e.how[k];
-    return how == ELEMENTS_UNUSED && same_shape(in->rank, node_shape(in), o->rank, o->shape) ? ELEMENTS_ALL : how;
+    return how == ELEMENTS_UNUSED && same_shape(in->rank, node_shape(in), o->rank, o->shape) ? ELEMENTS_ALL
+                                                                                             : how;
 }
 
 /* How the tensors' shapes go with the proof; false: they do not. */
@@ -140,7 +145,8 @@ static bool shapes_fit(calling *c)
         int how = how_read(c, i);
         if (how == ELEMENTS_ALL && !same_shape(in->rank, node_shape(in), o->rank, o->shape))
             return false;
-        if (how == ELEMENTS_ROW && !same_shape(in->rank, node_shape(in), o->rank - c->split, o->shape + c->split))
+        if (how == ELEMENTS_ROW &&
+            !same_shape(in->rank, node_shape(in), o->rank - c->split, o->shape + c->split))
             return false;
     }
     return true;
@@ -159,7 +165,8 @@ static eas_status elements_rule(calling *c, eas_shard_rule **r)
     }
     for (int i = 0; i < c->n->nin; i++) {
         int how = how_read(c, i);
-        for (int d = how == ELEMENTS_ROW ? c->split : 0; d < o->rank && (how == ELEMENTS_ALL || how == ELEMENTS_ROW); d++)
+        for (int d = how == ELEMENTS_ROW ? c->split : 0;
+             d < o->rank && (how == ELEMENTS_ALL || how == ELEMENTS_ROW); d++)
             set_factor(*r, i, how == ELEMENTS_ROW ? d - c->split : d, d);
     }
     for (int i = 0; i < c->x->nouts; i++)
@@ -380,7 +387,10 @@ void call_ahead(partition *p, pentry *e)
 /* ---- a part's launch ---- */
 
 /* Sizes of the factors of a part. */
-static int64_t local_size(const calling *c, int factor) { return spec_local(c->p->m, &c->a.of[factor], c->a.r->factors[factor].size); }
+static int64_t local_size(const calling *c, int factor)
+{
+    return spec_local(c->p->m, &c->a.of[factor], c->a.r->factors[factor].size);
+}
 
 static eas_status eval(const calling *c, eas_dim d, eas_dim *out)
 {
@@ -499,7 +509,8 @@ static eas_node *laid_out(calling *c, int i)
     eas_spec need;
     eas_node *g = node_in(c->n)[i];
     assign_spec(&c->a, i, &need);
-    return reshard(c->p, partition_value(c->p, g), &need, g->rank, node_shape(g), c->why ? c->why : "the kernel needs its tensors cut alike");
+    return reshard(c->p, partition_value(c->p, g), &need, g->rank, node_shape(g),
+                   c->why ? c->why : "the kernel needs its tensors cut alike");
 }
 
 static bool any_cut(const calling *c)

@@ -1,4 +1,5 @@
-/* comm.c: what programs call of a communicator, for all engines: checks, groups, counters, and groups of one rank, which no engine sees. */
+/* comm.c: what programs call of a communicator, for all engines: checks, groups, counters, and groups of one
+ * rank, which no engine sees. */
 #include "reduce.h"
 
 /* ---- names ---- */
@@ -20,7 +21,10 @@ static const char *const reduction_names[] = {
 };
 
 const char *comm_op_name(comm_op op) { return op < COMM_NOPS ? op_names[op] : "unknown"; }
-const char *comm_reduction_name(comm_reduction red) { return red < COMM_NREDUCTIONS ? reduction_names[red] : "unknown"; }
+const char *comm_reduction_name(comm_reduction red)
+{
+    return red < COMM_NREDUCTIONS ? reduction_names[red] : "unknown";
+}
 bool comm_op_reduces(comm_op op) { return op < COMM_NOPS && op_reduces[op]; }
 
 bool comm_reduction_parse(const char *name, comm_reduction *out)
@@ -50,14 +54,17 @@ static eas_status check_ranks(const comm *c, int n, const int *ranks, int *me)
         return base_fail(EAS_ERR_VALUE, "a group has 1 to %d ranks, not %d", c->size, n);
     for (int i = 0; i < n; i++) {
         if (ranks[i] < 0 || ranks[i] >= c->size)
-            return base_fail(EAS_ERR_VALUE, "rank %d in a group: there are ranks 0 to %d", ranks[i], c->size - 1);
+            return base_fail(EAS_ERR_VALUE, "rank %d in a group: there are ranks 0 to %d", ranks[i],
+                             c->size - 1);
         for (int j = 0; j < i; j++)
             if (ranks[j] == ranks[i])
                 return base_fail(EAS_ERR_VALUE, "rank %d is twice in a group", ranks[i]);
         if (ranks[i] == c->rank)
             *me = i;
     }
-    return *me < 0 ? base_fail(EAS_ERR_VALUE, "rank %d calls a collective of a group that it is not in", c->rank) : EAS_OK;
+    return *me < 0
+             ? base_fail(EAS_ERR_VALUE, "rank %d calls a collective of a group that it is not in", c->rank)
+             : EAS_OK;
 }
 
 static comm_group *find_group(const comm *c, uint64_t hash, int n, const int *ranks)
@@ -138,7 +145,8 @@ static void blocks_of(const comm_call *k, int *sends, int *receives)
 static eas_status check_member(const comm_call *k, const char *what, int member, int least)
 {
     if (member < least || member >= k->group->n)
-        return base_fail(EAS_ERR_VALUE, "%s: %s %d: the group has members 0 to %d", comm_op_name(k->op), what, member, k->group->n - 1);
+        return base_fail(EAS_ERR_VALUE, "%s: %s %d: the group has members 0 to %d", comm_op_name(k->op), what,
+                         member, k->group->n - 1);
     return EAS_OK;
 }
 
@@ -155,8 +163,11 @@ static eas_status check_call(const comm_call *k)
     if (k->count < 0 || k->count > most)
         return base_fail(EAS_ERR_VALUE, "%s: a block of %lld elements", name, (long long)k->count);
     if (op_reduces[k->op] && (k->red >= COMM_NREDUCTIONS || !reduce_fits(k->red, k->dtype)))
-        return base_fail(EAS_ERR_TYPE, "%s: \"%s\" is not for %s%s", name, comm_reduction_name(k->red), eas_dtype_name(k->dtype),
-                         k->dtype == EAS_BOOL ? ": cast it to an integer, or use \"or\", \"and\", \"max\", \"min\"" : ": use integers or bool");
+        return base_fail(EAS_ERR_TYPE, "%s: \"%s\" is not for %s%s", name, comm_reduction_name(k->red),
+                         eas_dtype_name(k->dtype),
+                         k->dtype == EAS_BOOL
+                             ? ": cast it to an integer, or use \"or\", \"and\", \"max\", \"min\""
+                             : ": use integers or bool");
     eas_status st = EAS_OK;
     if (k->op == COMM_ppermute && !(st = check_member(k, "to", k->to, -1)))
         st = check_member(k, "from", k->from, -1);
@@ -185,12 +196,15 @@ uint64_t comm_bytes(const comm_call *k)
     const comm_group *g = k->group;
     if (!g || g->n == 1)
         return 0;
-    uint64_t n = (uint64_t)g->n, size = eas_dtype_size(k->dtype), count = (uint64_t)k->count, me = (uint64_t)g->me, b = count * size;
+    uint64_t n = (uint64_t)g->n, size = eas_dtype_size(k->dtype), count = (uint64_t)k->count,
+             me = (uint64_t)g->me, b = count * size;
     switch (k->op) {
     case COMM_all_gather:
     case COMM_all_to_all:
     case COMM_reduce_scatter: return (n - 1) * b;
-    case COMM_all_reduce: { /* all parts but the own one go out, and the own one, reduced, to all others; two members swap what they have */
+    /* all parts but the own one go out, and the own one, reduced, to all others; two members swap what they
+     * have */
+    case COMM_all_reduce: {
         if (n == 2 && b <= COMM_SWAP)
             return b;
         uint64_t own = (comm_part(count, me + 1, n) - comm_part(count, me, n)) * size;
@@ -252,7 +266,10 @@ eas_status comm_run(comm *c, const comm_call *call)
     return st ? st : comm_wait(c, r);
 }
 
-eas_status comm_barrier(comm *c, const char *site) { return comm_run(c, &(comm_call){.op = COMM_barrier, .site = site}); }
+eas_status comm_barrier(comm *c, const char *site)
+{
+    return comm_run(c, &(comm_call){.op = COMM_barrier, .site = site});
+}
 
 void comm_poll(comm *c)
 {
@@ -276,8 +293,8 @@ void comm_close(comm *c)
 
 uint64_t comm_call_hash(const comm_call *k, bool all)
 {
-    uint64_t parts[] = {k->op, op_reduces[k->op] ? k->red + (k->fast ? 64u : 0) : 0, k->dtype, (uint64_t)k->count,
-                        (uint64_t)(k->op >= COMM_broadcast ? k->root : 0)};
+    uint64_t parts[] = {k->op, op_reduces[k->op] ? k->red + (k->fast ? 64u : 0) : 0, k->dtype,
+                        (uint64_t)k->count, (uint64_t)(k->op >= COMM_broadcast ? k->root : 0)};
     uint64_t h = 0x243f6a8885a308d3u;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         h = (h ^ parts[i]) * 0xbf58476d1ce4e5b9u, h ^= h >> 31;

@@ -1,16 +1,22 @@
-/* comm_ranks.c: the engine whose ranks are processes: collectives made of messages (transport.h), watched over by watch.c.
+/* comm_ranks.c: the engine whose ranks are processes: collectives made of messages (transport.h), watched
+ * over by watch.c.
  *
- * A call becomes streams: each moves one stretch of memory to or from one member, in chunks of CHUNK bytes, WINDOW of them under way at a time. All collectives are direct: a member sends each block straight to
- * its destination, so the bytes are those of the best algorithms (comm_bytes), and a reduction has all operands in one place and joins them in the tree that all engines share.
+ * A call becomes streams: each moves one stretch of memory to or from one member, in chunks of CHUNK bytes,
+ * WINDOW of them under way at a time. All collectives are direct: a member sends each block straight to its
+ * destination, so the bytes are those of the best algorithms (comm_bytes), and a reduction has all operands
+ * in one place and joins them in the tree that all engines share.
  *
  *   all_gather, all_to_all, gather, scatter, ppermute   one stream a pair
- *   broadcast                                           a binomial tree: streams to children begin when the one from the parent is done
- *   barrier                                             dissemination: round k sends to the member 2^k further and waits for the one 2^k before
- *   reduce_scatter                                      every member's part goes to its owner (FIRST), chunk by chunk into staging memory; complete chunks are reduced at once
- *   all_reduce                                          the same, and reduced chunks go to all others at once (SECOND); two members with small operands swap them whole
+ *   broadcast                                           a binomial tree: streams to children begin when the
+ * one from the parent is done barrier                                             dissemination: round k
+ * sends to the member 2^k further and waits for the one 2^k before reduce_scatter every member's part goes to
+ * its owner (FIRST), chunk by chunk into staging memory; complete chunks are reduced at once all_reduce the
+ * same, and reduced chunks go to all others at once (SECOND); two members with small operands swap them whole
  *
- * Messages are matched by tags: the call's number in its group, the half of the algorithm, and a hash of the group and of everything that members must agree on. Calls that differ never meet; the
- * watch finds out. Two pending calls of one tag would be confused, so the second waits for the first. Everything moves when somebody calls start, wait or poll: no thread is needed.
+ * Messages are matched by tags: the call's number in its group, the half of the algorithm, and a hash of the
+ * group and of everything that members must agree on. Calls that differ never meet; the watch finds out. Two
+ * pending calls of one tag would be confused, so the second waits for the first. Everything moves when
+ * somebody calls start, wait or poll: no thread is needed.
  */
 #include "comm_fast.h"
 #include "comm_ranks.h"
@@ -71,7 +77,8 @@ typedef struct ranks {
     int tag_bits;
     pthread_mutex_t lock; /* the transport is called by one thread at a time */
     comm_request *pending;
-    _Atomic(comm_request *) spare; /* memory for the next call: staging memory that is mapped anew each time costs more than the messages */
+    /* memory for the next call: staging memory that is mapped anew each time costs more than the messages */
+    _Atomic(comm_request *) spare;
     comm_stats wire; /* bytes given to the transport, by op */
 } ranks;
 
@@ -79,9 +86,13 @@ static ranks *ranks_of(comm *c) { return (ranks *)(void *)c; }
 
 /* ---- streams ---- */
 
-static uint32_t chunks_of(const comm_request *r, size_t bytes) { return bytes ? (uint32_t)((bytes + r->chunk - 1) / r->chunk) : 0; }
+static uint32_t chunks_of(const comm_request *r, size_t bytes)
+{
+    return bytes ? (uint32_t)((bytes + r->chunk - 1) / r->chunk) : 0;
+}
 
-static stream *add_stream(comm_request *r, stream_kind kind, int half, int member, const void *at, size_t bytes)
+static stream *add_stream(comm_request *r, stream_kind kind, int half, int member, const void *at,
+                          size_t bytes)
 {
     stream *s = &r->streams[r->nstreams++];
     s->kind = kind, s->half = (uint8_t)half;
@@ -137,7 +148,8 @@ static void lay_scatter(comm_request *r, size_t b)
     }
     copy_own(r, 0, (size_t)g->me * b, b);
     for (int i = 1; i < g->n; i++)
-        add_stream(r, SEND, FIRST, member_at(g, i), (const char *)r->call.send + (size_t)member_at(g, i) * b, b);
+        add_stream(r, SEND, FIRST, member_at(g, i), (const char *)r->call.send + (size_t)member_at(g, i) * b,
+                   b);
 }
 
 static void lay_permute(comm_request *r, size_t b)
@@ -181,7 +193,10 @@ static void lay_barrier(comm_request *r)
     }
 }
 
-static bool swaps(const comm_call *k, size_t b) { return k->op == COMM_all_reduce && k->group->n == 2 && b <= COMM_SWAP; }
+static bool swaps(const comm_call *k, size_t b)
+{
+    return k->op == COMM_all_reduce && k->group->n == 2 && b <= COMM_SWAP;
+}
 
 static void lay_reduction(comm_request *r, size_t b)
 {
@@ -189,13 +204,15 @@ static void lay_reduction(comm_request *r, size_t b)
     const comm_group *g = k->group;
     uint64_t n = (uint64_t)g->n, count = (uint64_t)k->count, size = eas_dtype_size(k->dtype);
     bool scatters = k->op == COMM_reduce_scatter, whole = swaps(k, b);
-    for (int i = 0; i < g->n; i++) { /* own part first: the staging memory of other members follows the order of their streams */
+    /* own part first: the staging memory of other members follows the order of their streams */
+    for (int i = 0; i < g->n; i++) {
         int m = member_at(g, i);
         size_t lo = scatters ? (size_t)m * b : whole ? 0 : comm_part(count, (uint64_t)m, n) * size;
         size_t len = scatters || whole ? b : comm_part(count, (uint64_t)m + 1, n) * size - lo;
         if (!i) {
             r->reduces = true, r->swaps = whole;
-            r->own = (char *)(uintptr_t)k->send + lo, r->into = (char *)k->recv + (scatters ? 0 : lo), r->part = len;
+            r->own = (char *)(uintptr_t)k->send + lo, r->into = (char *)k->recv + (scatters ? 0 : lo),
+            r->part = len;
             r->nparts = chunks_of(r, len);
             continue;
         }
@@ -236,7 +253,8 @@ static eas_status transport_failed(ranks *x, const comm_request *r, int peer, in
 {
     char text[320], why[900];
     comm_record_text(&r->record, text, sizeof text);
-    snprintf(why, sizeof why, "rank %d: %s with rank %d in %s", x->base.rank, x->t->explain(code), peer, text);
+    snprintf(why, sizeof why, "rank %d: %s with rank %d in %s", x->base.rank, x->t->explain(code), peer,
+             text);
     return watch_fail(x->w, why);
 }
 
@@ -252,12 +270,17 @@ static bool may_issue(const comm_request *r, const stream *s)
     if (s->kind == SEND_REDUCED)
         return s->issued < r->reduced;
     if (s->kind == RECV_REDUCED) /* into memory that is being sent: not before that has gone */
-        return r->streams[s->before].done == r->streams[s->before].chunks || s->issued < r->streams[s->before].done;
-    return s->at || s->issued < r->reduced + WINDOW; /* a chunk of staging memory is free when it has been reduced */
+        return r->streams[s->before].done == r->streams[s->before].chunks ||
+               s->issued < r->streams[s->before].done;
+    /* a chunk of staging memory is free when it has been reduced */
+    return s->at || s->issued < r->reduced + WINDOW;
 }
 
 /* Staging memory of the i-th stream into it. */
-static char *staging_of(const comm_request *r, int i, uint32_t chunk) { return r->staging + ((size_t)i * r->slots + chunk % r->slots) * r->chunk; }
+static char *staging_of(const comm_request *r, int i, uint32_t chunk)
+{
+    return r->staging + ((size_t)i * r->slots + chunk % r->slots) * r->chunk;
+}
 
 static eas_status issue(ranks *x, comm_request *r, stream *s, int stage)
 {
@@ -294,14 +317,16 @@ static eas_status move_stream(ranks *x, comm_request *r, stream *s, int stage, b
     return EAS_OK;
 }
 
-/* Chunk r->reduced has come from all. Operands of two members that swap may lie where the result goes, so they must have been sent. */
+/* Chunk r->reduced has come from all. Operands of two members that swap may lie where the result goes, so
+ * they must have been sent. */
 static bool may_reduce(const comm_request *r)
 {
     if (!r->reduces || r->reduced == r->nparts)
         return false;
     for (int i = 0; i < r->nstreams; i++) {
         const stream *s = &r->streams[i];
-        if ((s->kind == RECV && s->done <= r->reduced) || (r->swaps && s->kind == SEND && s->done <= r->reduced))
+        if ((s->kind == RECV && s->done <= r->reduced) ||
+            (r->swaps && s->kind == SEND && s->done <= r->reduced))
             return false;
     }
     return true;
@@ -312,11 +337,13 @@ static void reduce_chunk(comm_request *r)
     const comm_call *k = &r->call;
     const comm_group *g = k->group;
     size_t from = (size_t)r->reduced * r->chunk, n = r->part - from < r->chunk ? r->part - from : r->chunk;
-    const void *few[64], **in = g->n <= 64 ? few : (const void **)(void *)(r->streams + most_streams(k)); /* laid out by new_request */
+    /* laid out by new_request */
+    const void *few[64], **in = g->n <= 64 ? few : (const void **)(void *)(r->streams + most_streams(k));
     in[g->me] = r->own + from;
     for (int i = 1; i < g->n; i++)
         in[member_at(g, i)] = staging_of(r, i - 1, r->reduced);
-    reduce_blocks(k->red, k->dtype, g->n, in, 1, (void *const[]){r->into + from}, (int64_t)(n / eas_dtype_size(k->dtype)));
+    reduce_blocks(k->red, k->dtype, g->n, in, 1, (void *const[]){r->into + from},
+                  (int64_t)(n / eas_dtype_size(k->dtype)));
     r->reduced++;
 }
 
@@ -423,12 +450,15 @@ static eas_status look_at_clock(ranks *x, const comm_request *r, patience *p)
     char text[320], why[700];
     comm_record_text(&r->record, text, sizeof text);
     if (left)
-        snprintf(why, sizeof why, "rank %d has left the job without taking part in %s, in which rank %d waits", peer, text, x->base.rank);
-    else
         snprintf(why, sizeof why,
-                 "rank %d has waited %.1f s in %s for rank %d, which is alive (EAS_DIST_TIMEOUT=%g; a program that computes for longer needs a "
-                 "longer one)",
-                 x->base.rank, now - p->since, text, peer, x->timeout);
+                 "rank %d has left the job without taking part in %s, in which rank %d waits", peer, text,
+                 x->base.rank);
+    else
+        snprintf(
+            why, sizeof why,
+            "rank %d has waited %.1f s in %s for rank %d, which is alive (EAS_DIST_TIMEOUT=%g; a program that computes for longer needs a "
+            "longer one)",
+            x->base.rank, now - p->since, text, peer, x->timeout);
     return watch_fail(x->w, why);
 }
 
@@ -497,17 +527,22 @@ static comm_request *take_memory(ranks *x, size_t bytes)
     return r;
 }
 
-static void give_memory(ranks *x, comm_request *r) { free(atomic_exchange_explicit(&x->spare, r, memory_order_acq_rel)); }
+static void give_memory(ranks *x, comm_request *r)
+{
+    free(atomic_exchange_explicit(&x->spare, r, memory_order_acq_rel));
+}
 
 /* reduce_chunk's pointers lie behind the streams, for groups of more than 64. */
 static comm_request *new_request(ranks *x, const comm_call *k)
 {
     int most = most_streams(k), n = k->group->n;
-    size_t b = (size_t)k->count * eas_dtype_size(k->dtype), part = swaps(k, b) || k->op == COMM_reduce_scatter ? b : b / (size_t)n + 8;
+    size_t b = (size_t)k->count * eas_dtype_size(k->dtype),
+           part = swaps(k, b) || k->op == COMM_reduce_scatter ? b : b / (size_t)n + 8;
     size_t chunk = comm_op_reduces(k->op) ? CHUNK : 4 * CHUNK;
     if (comm_op_reduces(k->op) && part < chunk)
         chunk = (part + 63) / 64 * 64;
-    size_t head = (sizeof(comm_request) + (size_t)most * sizeof(stream) + (size_t)n * sizeof(void *) + 63) / 64 * 64;
+    size_t head =
+        (sizeof(comm_request) + (size_t)most * sizeof(stream) + (size_t)n * sizeof(void *) + 63) / 64 * 64;
     uint32_t slots = part <= chunk ? 1 : WINDOW;
     size_t staging = comm_op_reduces(k->op) ? (size_t)(n - 1) * slots * chunk : 0;
     comm_request *r = take_memory(x, head + staging);
@@ -571,8 +606,9 @@ static eas_status compare_claims(ranks *x, const comm_request *r, const claim *m
         char a[320], b[320], why[900];
         comm_record_text(&mine->record, a, sizeof a);
         comm_record_text(&theirs[i].record, b, sizeof b);
-        snprintf(why, sizeof why, "the ranks do not take part in the same collective: rank %d calls %s, but rank %d calls %s", x->base.rank, a,
-                 g->ranks[i], b);
+        snprintf(why, sizeof why,
+                 "the ranks do not take part in the same collective: rank %d calls %s, but rank %d calls %s",
+                 x->base.rank, a, g->ranks[i], b);
         return watch_fail(x->w, why);
     }
     return EAS_OK;
@@ -581,7 +617,8 @@ static eas_status compare_claims(ranks *x, const comm_request *r, const claim *m
 static eas_status check_claims(ranks *x, comm_request *r, const comm_call *k)
 {
     comm_call c = {.op = COMM_all_gather, .dtype = EAS_U8, .count = sizeof(claim), .group = k->group};
-    claim mine = {.hash = comm_call_hash(k, true), .record = r->record}, *theirs = calloc((size_t)k->group->n, sizeof *theirs);
+    claim mine = {.hash = comm_call_hash(k, true), .record = r->record},
+          *theirs = calloc((size_t)k->group->n, sizeof *theirs);
     if (!theirs)
         return base_fail_oom(sizeof *theirs);
     c.send = &mine, c.recv = theirs;
@@ -675,7 +712,8 @@ static eas_status start_as(ranks *x, const comm_call *k, bool library, comm_requ
     return st;
 }
 
-/* After a failure messages may still be under way into this call's memory. The job is over; what the transport could still write to is not given back. */
+/* After a failure messages may still be under way into this call's memory. The job is over; what the
+ * transport could still write to is not given back. */
 static eas_status ranks_wait(comm *c, comm_request *r)
 {
     ranks *x = ranks_of(c);
@@ -762,5 +800,11 @@ eas_status comm_ranks_new(const transport *t, watch *w, int rank, int size, bool
     return EAS_OK;
 }
 
-const comm_stats *comm_ranks_wire(const comm *c) { return c->engine == &engine ? &ranks_of((comm *)(uintptr_t)c)->wire : NULL; }
-const char *comm_ranks_report(const comm *c) { return c->engine == &engine ? watch_report(ranks_of((comm *)(uintptr_t)c)->w) : NULL; }
+const comm_stats *comm_ranks_wire(const comm *c)
+{
+    return c->engine == &engine ? &ranks_of((comm *)(uintptr_t)c)->wire : NULL;
+}
+const char *comm_ranks_report(const comm *c)
+{
+    return c->engine == &engine ? watch_report(ranks_of((comm *)(uintptr_t)c)->w) : NULL;
+}

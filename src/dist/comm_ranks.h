@@ -5,8 +5,10 @@
 #include "transport.h"
 #include "watch.h"
 
-eas_status comm_ranks_new(const transport *t, watch *w, int rank, int size, bool crowded, comm **out); /* takes w */
-const comm_stats *comm_ranks_wire(const comm *c); /* bytes as they were given to the transport; NULL for other engines */
+/* takes w */
+eas_status comm_ranks_new(const transport *t, watch *w, int rank, int size, bool crowded, comm **out);
+/* bytes as they were given to the transport; NULL for other engines */
+const comm_stats *comm_ranks_wire(const comm *c);
 const char *comm_ranks_report(const comm *c); /* of the failure; NULL: none */
 
 #endif

@@ -1,13 +1,18 @@
 /* comm_threads.c: the engine whose ranks are threads of one process.
  *
- * Members of a group meet: the first to start its n-th call makes a `meeting`, the others find it, and each leaves there what it sends and where it receives. Once all are there, each member that waits does its
- * share by reading the others' memory: it copies what it receives, or reduces its part of the range over all members and writes the result to every member (all_reduce). Nobody leaves before all
- * have done their share, since their memory is in use until then. Small operands are copied into the meeting when the call starts; then nobody has to wait for readers.
+ * Members of a group meet: the first to start its n-th call makes a `meeting`, the others find it, and each
+ * leaves there what it sends and where it receives. Once all are there, each member that waits does its share
+ * by reading the others' memory: it copies what it receives, or reduces its part of the range over all
+ * members and writes the result to every member (all_reduce). Nobody leaves before all have done their share,
+ * since their memory is in use until then. Small operands are copied into the meeting when the call starts;
+ * then nobody has to wait for readers.
  *
- * Waiting spins for at most SPIN ns, and not at all where there are more threads than processors; then it sleeps on the endpoint's own condition variable, and whoever completes a meeting wakes its members.
+ * Waiting spins for at most SPIN ns, and not at all where there are more threads than processors; then it
+ * sleeps on the endpoint's own condition variable, and whoever completes a meeting wakes its members.
  *
- * Failure: the hub keeps one text, of the first failure, and a flag. A member that takes its share counts itself in (`active`) before it looks at the flag, and one that leaves a failed meeting sets
- * the flag before it waits for `active` to fall to 0: so nobody's memory is read after it has returned.
+ * Failure: the hub keeps one text, of the first failure, and a flag. A member that takes its share counts
+ * itself in (`active`) before it looks at the flag, and one that leaves a failed meeting sets the flag before
+ * it waits for `active` to fall to 0: so nobody's memory is read after it has returned.
  */
 #include "reduce.h"
 
@@ -105,7 +110,11 @@ static void report(hub *h, str *s)
         char text[TEXT] = "no collective";
         if (e->any)
             comm_record_text(&e->last, text, sizeof text);
-        str_add(s, "\n  rank %d: %s%s", i, e->closed ? "returned; last: " : e->inside ? "in " : "computing; last: ", text);
+        str_add(s, "\n  rank %d: %s%s", i,
+                e->closed   ? "returned; last: "
+                : e->inside ? "in "
+                            : "computing; last: ",
+                text);
         pthread_mutex_unlock(&e->lock);
     }
 }
@@ -151,7 +160,8 @@ static void note(endpoint *e, const comm_record *record, bool inside)
 static table *find_table(hub *h, const comm_group *g)
 {
     for (table *t = h->tables; t; t = t->next)
-        if (t->hash == g->hash && t->n == g->n && !memcmp(t->ranks, g->ranks, sizeof *g->ranks * (size_t)g->n))
+        if (t->hash == g->hash && t->n == g->n &&
+            !memcmp(t->ranks, g->ranks, sizeof *g->ranks * (size_t)g->n))
             return t;
     table *t = calloc(1, sizeof *t);
     int *ranks = malloc(sizeof *ranks * (size_t)g->n);
@@ -262,8 +272,9 @@ static eas_status mismatch(hub *h, comm_request *r, int rank)
     char mine[TEXT], other[TEXT], why[2 * TEXT + 200];
     comm_record_text(&r->record, mine, sizeof mine);
     comm_record_text(&r->m->record, other, sizeof other);
-    snprintf(why, sizeof why, "the ranks do not take part in the same collective: rank %d calls %s, but rank %d calls %s", rank, mine,
-             r->t->ranks[r->m->first], other);
+    snprintf(why, sizeof why,
+             "the ranks do not take part in the same collective: rank %d calls %s, but rank %d calls %s",
+             rank, mine, r->t->ranks[r->m->first], other);
     return break_all(h, why);
 }
 
@@ -319,7 +330,8 @@ static look look_around(hub *h, comm_request *r, bool sharing)
     for (int i = 0; i < r->m->n; i++) {
         int rank = r->t->ranks[i];
         endpoint *e = h->ends[rank];
-        pthread_mutex_lock(&e->lock); /* before the place is looked at: who has closed has left there what it had to */
+        /* before the place is looked at: who has closed has left there what it had to */
+        pthread_mutex_lock(&e->lock);
         bool closed = e->closed;
         pthread_mutex_unlock(&e->lock);
         pthread_mutex_lock(&r->t->lock);
@@ -367,13 +379,16 @@ static eas_status give_up(endpoint *e, comm_request *r, int rank, bool returned)
     char text[TEXT], why[TEXT + 300];
     comm_record_text(&r->record, text, sizeof text);
     if (returned)
-        snprintf(why, sizeof why, "rank %d has returned without taking part in %s, in which rank %d waits", rank, text, e->base.rank);
+        snprintf(why, sizeof why, "rank %d has returned without taking part in %s, in which rank %d waits",
+                 rank, text, e->base.rank);
     else
-        snprintf(why, sizeof why, "rank %d has waited %g s in %s for rank %d (EAS_DIST_TIMEOUT)", e->base.rank, e->hub->timeout, text, rank);
+        snprintf(why, sizeof why, "rank %d has waited %g s in %s for rank %d (EAS_DIST_TIMEOUT)",
+                 e->base.rank, e->hub->timeout, text, rank);
     return break_all(e->hub, why);
 }
 
-/* Until all members have come (sharing: have done their share). Time counts from the last sign of life of those that are missing. */
+/* Until all members have come (sharing: have done their share). Time counts from the last sign of life of
+ * those that are missing. */
 static eas_status wait_for(endpoint *e, comm_request *r, bool sharing)
 {
     hub *h = e->hub;
@@ -402,11 +417,15 @@ static eas_status wait_for(endpoint *e, comm_request *r, bool sharing)
 
 /* ---- data ---- */
 
-static const char *send_of(const meeting *m, int k, size_t at) { return (const char *)m->places[k].call.send + at; }
+static const char *send_of(const meeting *m, int k, size_t at)
+{
+    return (const char *)m->places[k].call.send + at;
+}
 
 static bool is_large(const comm_call *k) { return block_bytes(k) >= (4u << 20); }
 
-static void reduce_part(comm_request *r, const comm_call *k, size_t from, int nouts, void *const *outs, int64_t count)
+static void reduce_part(comm_request *r, const comm_call *k, size_t from, int nouts, void *const *outs,
+                        int64_t count)
 {
     const void **in = (const void **)r->pointers;
     for (int i = 0; i < r->m->n; i++)
@@ -414,7 +433,8 @@ static void reduce_part(comm_request *r, const comm_call *k, size_t from, int no
     reduce_blocks(k->red, k->dtype, r->m->n, in, nouts, outs, count);
 }
 
-/* Each member reduces its part and writes it to all; of small operands each has a copy, and does all of it for itself. */
+/* Each member reduces its part and writes it to all; of small operands each has a copy, and does all of it
+ * for itself. */
 static void all_reduce(comm_request *r, const comm_call *k)
 {
     const meeting *m = r->m;
@@ -422,7 +442,8 @@ static void all_reduce(comm_request *r, const comm_call *k)
         reduce_part(r, k, 0, 1, (void *const[]){k->recv}, k->count);
         return;
     }
-    uint64_t n = (uint64_t)m->n, me = (uint64_t)r->me, count = (uint64_t)k->count, lo = comm_part(count, me, n), hi = comm_part(count, me + 1, n);
+    uint64_t n = (uint64_t)m->n, me = (uint64_t)r->me, count = (uint64_t)k->count,
+             lo = comm_part(count, me, n), hi = comm_part(count, me + 1, n);
     size_t from = lo * eas_dtype_size(k->dtype);
     void **outs = r->pointers + n;
     for (uint64_t i = 0; i < n; i++)
@@ -479,8 +500,10 @@ static eas_status check_permutation(endpoint *e, comm_request *r)
             continue;
         char text[TEXT], why[TEXT + 160];
         comm_record_text(&r->record, text, sizeof text);
-        snprintf(why, sizeof why, "%s: the ranks do not give the same permutation: rank %d sends to member %d and receives from member %d", text,
-                 r->t->ranks[i], to, from);
+        snprintf(
+            why, sizeof why,
+            "%s: the ranks do not give the same permutation: rank %d sends to member %d and receives from member %d",
+            text, r->t->ranks[i], to, from);
         return break_all(e->hub, why);
     }
     return EAS_OK;
@@ -573,7 +596,8 @@ static void threads_close(comm *c)
         hub_free(h);
 }
 
-static const comm_engine threads = {"threads", threads_start, threads_wait, threads_poll, threads_abort, threads_close};
+static const comm_engine threads = {"threads",    threads_start, threads_wait,
+                                    threads_poll, threads_abort, threads_close};
 
 static bool add_endpoint(hub *h, int rank)
 {

@@ -1,7 +1,9 @@
-/* comm_world.c: the endpoint of this process among the processes of its job, opened when it is first asked for.
+/* comm_world.c: the endpoint of this process among the processes of its job, opened when it is first asked
+ * for.
  *
- * Under mpirun (the launcher's variables say so) or with EAS_DIST=mpi the module libeas-mpi is opened: one for each MPI it was built for, and the launcher's variables tell which. Otherwise, with EAS_DIST=self, or in
- * a job of one process, this is the only rank and no MPI is needed.
+ * Under mpirun (the launcher's variables say so) or with EAS_DIST=mpi the module libeas-mpi is opened: one
+ * for each MPI it was built for, and the launcher's variables tell which. Otherwise, with EAS_DIST=self, or
+ * in a job of one process, this is the only rank and no MPI is needed.
  */
 #include "comm_ranks.h"
 
@@ -34,7 +36,8 @@ static launch read_launch(void)
 {
     launch l = {NULL, -1, -1, -1, ""};
     if (getenv("OMPI_COMM_WORLD_SIZE"))
-        l = (launch){"openmpi", number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE"), number("OMPI_COMM_WORLD_LOCAL_SIZE"), ""};
+        l = (launch){"openmpi", number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE"),
+                     number("OMPI_COMM_WORLD_LOCAL_SIZE"), ""};
     else if (getenv("PMI_SIZE") && getenv("PMI_RANK"))
         l = (launch){"mpich", number("PMI_RANK"), number("PMI_SIZE"), number("MPI_LOCALNRANKS"), ""};
     else if (getenv("PMIX_RANK"))
@@ -43,7 +46,8 @@ static launch read_launch(void)
     if (job)
         snprintf(l.job, sizeof l.job, "%s", job);
     else if (getenv("SLURM_JOB_ID"))
-        snprintf(l.job, sizeof l.job, "slurm-%s-%s", getenv("SLURM_JOB_ID"), getenv("SLURM_STEP_ID") ? getenv("SLURM_STEP_ID") : "0");
+        snprintf(l.job, sizeof l.job, "slurm-%s-%s", getenv("SLURM_JOB_ID"),
+                 getenv("SLURM_STEP_ID") ? getenv("SLURM_STEP_ID") : "0");
     else
         snprintf(l.job, sizeof l.job, "parent-%d", (int)getppid());
     return l;
@@ -81,11 +85,12 @@ static eas_status find_module(const launch *l, const transport **out)
     for (int i = 0; i < n; i++)
         if ((*out = open_module(kinds[i], i ? other : why, sizeof why)))
             return EAS_OK;
-    return base_fail(EAS_ERR_UNAVAILABLE,
-                     "this job needs MPI (%s), but the module libeas-mpi for it cannot be opened: %s. Install MPI's development package "
-                     "(libopenmpi-dev, or libmpich-dev) and build eas again; "
-                     "EAS_DIST=self runs without MPI",
-                     l->kind ? l->kind : "EAS_DIST=mpi", why);
+    return base_fail(
+        EAS_ERR_UNAVAILABLE,
+        "this job needs MPI (%s), but the module libeas-mpi for it cannot be opened: %s. Install MPI's development package "
+        "(libopenmpi-dev, or libmpich-dev) and build eas again; "
+        "EAS_DIST=self runs without MPI",
+        l->kind ? l->kind : "EAS_DIST=mpi", why);
 }
 
 /* ---- opening ---- */
@@ -161,8 +166,9 @@ eas_status comm_world(comm **out)
     pthread_mutex_lock(&W.lock);
     eas_status st = EAS_OK;
     if (W.c && W.c->size > 1 && W.pid != getpid()) /* the only rank of a job is that in a child, too */
-        st = base_fail(EAS_ERR_RUNTIME,
-                       "a forked child is no rank of its parent's job: use multiprocessing's \"spawn\", or open the job in the child alone");
+        st = base_fail(
+            EAS_ERR_RUNTIME,
+            "a forked child is no rank of its parent's job: use multiprocessing's \"spawn\", or open the job in the child alone");
     else if (W.over)
         st = base_fail(EAS_ERR_RUNTIME, "this process has left its job (eas_dist_finalize)");
     else if (!W.c && !(st = open_world(&W.c)))

@@ -42,13 +42,15 @@ static eas_status no_symbols(int n, eas_node *const *nodes)
     for (int i = 0; i < n; i++)
         for (int d = 0; d < nodes[i]->rank; d++)
             if (!dim_known(node_shape(nodes[i])[d]))
-                return base_fail(EAS_ERR_VALUE, "compiled function: sizes of arguments are symbols, and a program over parts on a mesh is made for "
-                                                "known sizes: make a program for each size (eager.compile does)");
+                return base_fail(
+                    EAS_ERR_VALUE,
+                    "compiled function: sizes of arguments are symbols, and a program over parts on a mesh is made for "
+                    "known sizes: make a program for each size (eager.compile does)");
     return EAS_OK;
 }
 
-static eas_status fill_function(function *f, const dist_mesh *m, int nin, eas_node *const *inputs, int nouts, eas_node *const *outs,
-                                const pins *chosen, eas_device *device)
+static eas_status fill_function(function *f, const dist_mesh *m, int nin, eas_node *const *inputs, int nouts,
+                                eas_node *const *outs, const pins *chosen, eas_device *device)
 {
     pass_walk w;
     eas_status st = pass_walk_from(&w, nouts, outs);
@@ -71,7 +73,8 @@ static eas_status fill_function(function *f, const dist_mesh *m, int nin, eas_no
     return st;
 }
 
-eas_status compiled_new(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, void **out)
+eas_status compiled_new(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs,
+                        eas_device *device, void **out)
 {
     const dist_mesh *m = NULL;
     *out = NULL;
@@ -107,10 +110,13 @@ static eas_status lay_out(const function *f, eas_node *const *args, const eas_la
     if (!todo)
         return base_fail_oom((size_t)f->nleaves);
     for (int i = 0; i < f->nleaves && !st; i++) {
-        eas_node *x = f->leaves[i]->op == GRAPH_INPUT && !node_real(f->leaves[i]) ? args[node_words(f->leaves[i])[0]] : f->leaves[i];
+        eas_node *x = f->leaves[i]->op == GRAPH_INPUT && !node_real(f->leaves[i])
+                        ? args[node_words(f->leaves[i])[0]]
+                        : f->leaves[i];
         eas_spec at = leaf_spec(NULL, x);
         const dist_parts *parts = node_real(x) ? parts_of(x) : NULL;
-        if (node_real(x) && leaf_solid(x) && spec_same(&at, &f->g->given[i]) && (!parts || parts->mesh == f->g->m))
+        if (node_real(x) && leaf_solid(x) && spec_same(&at, &f->g->given[i]) &&
+            (!parts || parts->mesh == f->g->m))
             out[i] = node_ref(x);
         else {
             eas_node *want = NULL;
@@ -132,12 +138,15 @@ static eas_status check_arguments(const function *f, int nin, eas_node *const *a
         return base_fail(EAS_ERR_VALUE, "compiled function: %d arguments given, %d expected", nin, f->nin);
     for (int i = 0; i < nin; i++) {
         const eas_node *want = f->inputs[i], *have = args[i];
-        bool same =
-            want->dtype == have->dtype && want->rank == have->rank && !memcmp(node_shape(want), node_shape(have), sizeof(eas_dim) * want->rank);
+        bool same = want->dtype == have->dtype && want->rank == have->rank &&
+                    !memcmp(node_shape(want), node_shape(have), sizeof(eas_dim) * want->rank);
         if (!same)
-            return base_fail(EAS_ERR_VALUE, "compiled function: argument %d is %s %s, and was compiled for %s %s", i,
-                             eas_dtype_name((eas_dtype)have->dtype), shape_text((char[128]){0}, 128, have->rank, node_shape(have)),
-                             eas_dtype_name((eas_dtype)want->dtype), shape_text((char[128]){0}, 128, want->rank, node_shape(want)));
+            return base_fail(EAS_ERR_VALUE,
+                             "compiled function: argument %d is %s %s, and was compiled for %s %s", i,
+                             eas_dtype_name((eas_dtype)have->dtype),
+                             shape_text((char[128]){0}, 128, have->rank, node_shape(have)),
+                             eas_dtype_name((eas_dtype)want->dtype),
+                             shape_text((char[128]){0}, 128, want->rank, node_shape(want)));
     }
     return EAS_OK;
 }
@@ -145,7 +154,8 @@ static eas_status check_arguments(const function *f, int nin, eas_node *const *a
 static eas_status result_node(const function *f, int i, eas_buffer *b, eas_node **out)
 {
     const eas_node *o = f->outs[i];
-    eas_status st = node_new(GRAPH_LEAF, (eas_dtype)o->dtype, o->batch_dims, o->rank, node_shape(o), 0, NULL, 0, NULL, out);
+    eas_status st = node_new(GRAPH_LEAF, (eas_dtype)o->dtype, o->batch_dims, o->rank, node_shape(o), 0, NULL,
+                             0, NULL, out);
     if (st)
         return st;
     (*out)->device = eas_buffer_device(b);
@@ -156,18 +166,21 @@ static eas_status result_node(const function *f, int i, eas_buffer *b, eas_node 
     return EAS_OK;
 }
 
-eas_status compiled_run(void *p, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results)
+eas_status compiled_run(void *p, int nin, eas_node *const *args, const uint8_t *donated,
+                        const eas_launch *hooks, eas_node **results)
 {
     const function *f = p;
     eas_node **tensors = calloc((size_t)f->nleaves + 1, sizeof *tensors);
     eas_buffer **bufs = calloc((size_t)f->nouts + 1, sizeof *bufs);
     uint8_t *given = calloc((size_t)f->nleaves + 1, 1);
     int done = 0;
-    eas_status st = tensors && bufs && given ? check_arguments(f, nin, args) : base_fail_oom((size_t)f->nleaves);
+    eas_status st =
+        tensors && bufs && given ? check_arguments(f, nin, args) : base_fail_oom((size_t)f->nleaves);
     if (!st)
         st = lay_out(f, args, hooks, tensors);
     for (int i = 0; i < f->nleaves && !st && donated; i++)
-        given[i] = f->leaves[i]->op == GRAPH_INPUT && !node_real(f->leaves[i]) && donated[node_words(f->leaves[i])[0]];
+        given[i] = f->leaves[i]->op == GRAPH_INPUT && !node_real(f->leaves[i]) &&
+                   donated[node_words(f->leaves[i])[0]];
     if (!st)
         st = program_go(f->g, tensors, f->numbers, donated ? given : NULL, hooks, bufs);
     for (; done < f->nouts && !st; done++)

@@ -1,7 +1,9 @@
-/* control.c: loops and branches on parts. What runs is partitioned like the graph around it, with placeholders that lie as the inputs do.
+/* control.c: loops and branches on parts. What runs is partitioned like the graph around it, with
+ * placeholders that lie as the inputs do.
  *
- * A carried value lies the same way before and after a trip: as it comes in, or, if it comes in whole and a trip would give it in parts, as a trip gives it. What is scanned is whole along its first dim,
- * since a trip needs an element on every device at once. The device's place along axes is one more input.
+ * A carried value lies the same way before and after a trip: as it comes in, or, if it comes in whole and a
+ * trip would give it in parts, as a trip gives it. What is scanned is whole along its first dim, since a trip
+ * needs an element on every device at once. The device's place along axes is one more input.
  */
 #include "dist.h"
 
@@ -15,7 +17,10 @@ typedef struct body {
 } body;
 
 static int nfns(const graph_control *c) { return c->branch ? 2 : 1; }
-static bool is_scanned(const graph_control *c, int i) { return !c->branch && i >= c->ncarried && i < c->ncarried + c->nscanned; }
+static bool is_scanned(const graph_control *c, int i)
+{
+    return !c->branch && i >= c->ncarried && i < c->ncarried + c->nscanned;
+}
 
 /* The layout of one element along the first dim. */
 static eas_spec element_of(const eas_spec *s)
@@ -47,8 +52,14 @@ static eas_status collect(body *b, pnotes *notes)
     const graph_control *c = b->c;
     partition *p = b->p, *q = &b->q;
     int64_t trips = c->branch || c->length == DIM_NONE || !dim_known(c->length) ? 1 : c->length;
-    *q = (partition){.m = p->m, .around = p, .notes = notes, .sites = notes ? p->sites : NULL, .times = p->times * trips, .next_input = c->nin};
-    q->per_trip = p->per_trip || (!c->branch && (c->conditional || c->length == DIM_NONE || !dim_known(c->length)));
+    *q = (partition){.m = p->m,
+                     .around = p,
+                     .notes = notes,
+                     .sites = notes ? p->sites : NULL,
+                     .times = p->times * trips,
+                     .next_input = c->nin};
+    q->per_trip =
+        p->per_trip || (!c->branch && (c->conditional || c->length == DIM_NONE || !dim_known(c->length)));
     for (int f = 0; f < nfns(c); f++)
         for (int i = 0; i < c->nin && !q->g.st; i++) {
             eas_node *h = b->holder[f][i], *own = NULL;
@@ -58,7 +69,8 @@ static eas_status collect(body *b, pnotes *notes)
             if (!h || partition_find(q, h))
                 continue;
             spec_local_shape(p->m, &at, node_shape(h), shape);
-            eas_status st = node_new(GRAPH_INPUT, (eas_dtype)h->dtype, 0, h->rank, shape, 1, &word, 0, NULL, &own);
+            eas_status st =
+                node_new(GRAPH_INPUT, (eas_dtype)h->dtype, 0, h->rank, shape, 1, &word, 0, NULL, &own);
             if (!st)
                 own->flags |= NODE_SYMBOLIC;
             own = partition_keep(q, st, own);
@@ -123,7 +135,8 @@ static eas_node *out_node(body *b, int f, int i)
     eas_spec to = out_spec(b, i);
     b->q.now = o;
     return reshard(&b->q, partition_value(&b->q, o), &to, o->rank, node_shape(o),
-                   b->c->branch ? "both branches give it laid out alike" : "a carried value lies as it did before the trip");
+                   b->c->branch ? "both branches give it laid out alike"
+                                : "a carried value lies as it did before the trip");
 }
 
 static eas_status fill_control(body *b, graph_control *k)
@@ -165,8 +178,9 @@ static eas_status control_inputs_of(body *b, const graph_control *k, eas_node **
     partition *p = b->p;
     for (int i = 0; i < c->nin && !p->g.st; i++) {
         eas_node *x = node_in(b->e->n)[i];
-        in[i] = reshard(p, partition_value(p, x), &b->in[i], x->rank, node_shape(x),
-                        is_scanned(c, i) ? "a trip needs the element on every device" : "goes into the loop so");
+        in[i] =
+            reshard(p, partition_value(p, x), &b->in[i], x->rank, node_shape(x),
+                    is_scanned(c, i) ? "a trip needs the element on every device" : "goes into the loop so");
     }
     for (uint32_t i = 0; i < b->q.index.len && !p->g.st; i++)
         in[c->nin + (int)i] = partition_index(p, &b->q.index.at[i].axes);
@@ -179,10 +193,12 @@ static eas_status record(body *b, graph_control *k)
 {
     const node_extra *x = b->e->n->extra;
     partition *p = b->p;
-    eas_node **in = calloc((size_t)(k->nin + k->nnumbers + 1), sizeof *in), **made = calloc((size_t)x->nouts + 1, sizeof *made);
+    eas_node **in = calloc((size_t)(k->nin + k->nnumbers + 1), sizeof *in),
+             **made = calloc((size_t)x->nouts + 1, sizeof *made);
     struct node_out *outs = calloc((size_t)x->nouts + 1, sizeof *outs);
     eas_dim *shapes = calloc((size_t)(x->nouts + 1) * GRAPH_MAX_RANK, sizeof *shapes);
-    eas_status st = in && made && outs && shapes ? control_inputs_of(b, k, in) : base_fail_oom((size_t)k->nin);
+    eas_status st =
+        in && made && outs && shapes ? control_inputs_of(b, k, in) : base_fail_oom((size_t)k->nin);
     for (int i = 0; i < x->nouts && !st; i++) {
         eas_spec s = out_spec(b, i);
         if (!k->branch && i >= k->ncarried)
@@ -211,7 +227,8 @@ void partition_control(partition *p, pentry *e)
     b.in = calloc((size_t)c->nin + 1, sizeof *b.in);
     b.holder[0] = calloc((size_t)c->nin + 1, sizeof *b.holder[0]);
     b.holder[1] = calloc((size_t)c->nin + 1, sizeof *b.holder[1]);
-    eas_status st = k && e->results && b.in && b.holder[0] && b.holder[1] ? EAS_OK : base_fail_oom((size_t)c->nin);
+    eas_status st =
+        k && e->results && b.in && b.holder[0] && b.holder[1] ? EAS_OK : base_fail_oom((size_t)c->nin);
     for (int f = 0; f < nfns(c) && !st; f++)
         st = control_inputs(c, f, b.holder[f]);
     if (!st) {
@@ -234,5 +251,7 @@ void partition_control(partition *p, pentry *e)
     free(b.holder[1]);
     p->g.st = p->g.st ? p->g.st : st;
     /* the control node's own value is never read, only its results */
-    e->v.n = st ? NULL : e->n->extra->nouts ? e->results[0].n : partition_number(p, gb_int(&p->g, EAS_I64, 0), true);
+    e->v.n = st                 ? NULL
+           : e->n->extra->nouts ? e->results[0].n
+                                : partition_number(p, gb_int(&p->g, EAS_I64, 0), true);
 }

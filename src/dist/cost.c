@@ -1,9 +1,13 @@
-/* cost.c: what the program of one device costs, predicted from its graph. Nothing runs and no memory of tensors is needed.
+/* cost.c: what the program of one device costs, predicted from its graph. Nothing runs and no memory of
+ * tensors is needed.
  *
- * The local graph is flattened and fused as for a run (exec), so kernels are those that would run. A kernel takes the longer of: its arithmetic, matrix products and the rest each at its
- * speed, and the bytes that it reads and writes at the speed of memory; and what a launch takes. A collective takes what its algorithm does on links that have a latency and a
- * bandwidth: rings, and for small all_reduces a tree. Steps run in the order that a plan would have (plan_order); kernels one after another, collectives one after another, and beside kernels where the
- * machine does that. Memory is counted as a plan has it: what is made lives until its last reader is done.
+ * The local graph is flattened and fused as for a run (exec), so kernels are those that would run. A kernel
+ * takes the longer of: its arithmetic, matrix products and the rest each at its speed, and the bytes that it
+ * reads and writes at the speed of memory; and what a launch takes. A collective takes what its algorithm
+ * does on links that have a latency and a bandwidth: rings, and for small all_reduces a tree. Steps run in
+ * the order that a plan would have (plan_order); kernels one after another, collectives one after another,
+ * and beside kernels where the machine does that. Memory is counted as a plan has it: what is made lives
+ * until its last reader is done.
  */
 #include "cost.h"
 
@@ -24,7 +28,8 @@ static const eas_link *slowest(const dist_mesh *m, const eas_machine *machine, c
 }
 
 /* bytes: what one device gives. */
-double cost_collective(const dist_mesh *m, const eas_machine *machine, coll_kind kind, const eas_dim_spec *axes, double bytes, int64_t *sent)
+double cost_collective(const dist_mesh *m, const eas_machine *machine, coll_kind kind,
+                       const eas_dim_spec *axes, double bytes, int64_t *sent)
 {
     double n = (double)spec_parts(m, axes), steps, most, total = 0;
     const eas_link *l = slowest(m, machine, axes);
@@ -66,14 +71,18 @@ static double count_of(int rank, const eas_dim *shape)
     return c;
 }
 
-static double bytes_of(const pnode *p) { return count_of(p->rank, p->shape) * (double)eas_dtype_size((eas_dtype)p->dtype); }
+static double bytes_of(const pnode *p)
+{
+    return count_of(p->rank, p->shape) * (double)eas_dtype_size((eas_dtype)p->dtype);
+}
 
 /* Arithmetic operations for one element: elementary functions are polynomials of about a dozen. */
 static double weight_of(const pnode *p)
 {
     const char *ir = graph_rows[p->op].ir;
-    static const char *const dear[] = {"exp", "exp2",    "log",  "log2", "sin",  "cos",   "tan",  "tanh", "erf",
-                                       "pow", "sigmoid", "asin", "acos", "atan", "atan2", "sinh", "cosh"};
+    static const char *const dear[] = {"exp",  "exp2", "log",   "log2", "sin",     "cos",
+                                       "tan",  "tanh", "erf",   "pow",  "sigmoid", "asin",
+                                       "acos", "atan", "atan2", "sinh", "cosh"};
     static const char *const fair[] = {"div", "sqrt", "rsqrt", "rem", "mod"};
     for (size_t i = 0; ir && i < sizeof dear / sizeof *dear; i++)
         if (!strcmp(ir, dear[i]))
@@ -159,16 +168,21 @@ static uint32_t slot_for(graph *w, uint32_t node)
 {
     const pnode *p = pass_at(&w->g, node);
     if (w->slot_of[node] == SLOT_NONE)
-        w->slot_of[node] = new_slot(w, p->kind == KIND_LEAF ? p->param : SLOT_NONE, (eas_dtype)p->dtype, p->rank, p->shape);
+        w->slot_of[node] =
+            new_slot(w, p->kind == KIND_LEAF ? p->param : SLOT_NONE, (eas_dtype)p->dtype, p->rank, p->shape);
     return w->slot_of[node];
 }
 
-static double slot_bytes(const slot *s) { return (double)s->count * (double)eas_dtype_size((eas_dtype)s->dtype); }
+static double slot_bytes(const slot *s)
+{
+    return (double)s->count * (double)eas_dtype_size((eas_dtype)s->dtype);
+}
 
 /* A step with these slots; the first nouts are written. */
 static void add_step(graph *w, step info, int nouts, uint32_t nslots, const uint32_t *slots)
 {
-    plan_step s = {.nargs = (int)nslots, .nouts = nouts, .reuse = SLOT_NONE, .grid = {(eas_dim)w->info.len, 1, 1}};
+    plan_step s = {
+        .nargs = (int)nslots, .nouts = nouts, .reuse = SLOT_NONE, .grid = {(eas_dim)w->info.len, 1, 1}};
     s.args = calloc(nslots + 1u, sizeof *s.args);
     for (uint32_t i = 0; s.args && i < nslots; i++)
         s.args[i] = (struct plan_arg){.what = USE_NODE, .index = slots[i]};
@@ -180,15 +194,20 @@ static void add_step(graph *w, step info, int nouts, uint32_t nslots, const uint
 
 static bool computed_here(const graph *w, uint32_t grp, uint32_t x)
 {
-    return !fused_stored(&w->f, x) || (w->f.at[x].group == grp && !w->f.at[x].many && pass_at(&w->g, x)->kind != KIND_LEAF);
+    return !fused_stored(&w->f, x) ||
+           (w->f.at[x].group == grp && !w->f.at[x].many && pass_at(&w->g, x)->kind != KIND_LEAF);
 }
 
-static bool selects(const pnode *p) { return p->kind == KIND_SLICE || p->kind == KIND_GATHER || p->kind == KIND_ALONG; }
+static bool selects(const pnode *p)
+{
+    return p->kind == KIND_SLICE || p->kind == KIND_GATHER || p->kind == KIND_ALONG;
+}
 
 /* Bytes that are read of x, which is in memory, for p. */
 static double read_of(const pnode *p, const pnode *x)
 {
-    double all = bytes_of(x), some = count_of(p->rank, p->shape) * (double)eas_dtype_size((eas_dtype)x->dtype);
+    double all = bytes_of(x),
+           some = count_of(p->rank, p->shape) * (double)eas_dtype_size((eas_dtype)x->dtype);
     return selects(p) && some < all ? some : all;
 }
 
@@ -237,8 +256,10 @@ static void kernel_group(graph *w, uint32_t grp)
     }
     const eas_machine *m = w->machine;
     double share = m->cores > 0 && (double)w->m->ndevices > m->cores ? (double)w->m->ndevices / m->cores : 1;
-    double products = k.products[0] / m->product_f32 + k.products[1] / m->product_f64 + k.products[2] / m->product_f16;
-    double arithmetic = products + k.other / m->elementwise, memory = (k.read + k.written) / m->memory_bandwidth;
+    double products =
+        k.products[0] / m->product_f32 + k.products[1] / m->product_f64 + k.products[2] / m->product_f16;
+    double arithmetic = products + k.other / m->elementwise,
+           memory = (k.read + k.written) / m->memory_bandwidth;
     double most = memory > arithmetic ? memory : arithmetic;
     step s = {.group = grp,
               .kind = -1,
@@ -250,8 +271,8 @@ static void kernel_group(graph *w, uint32_t grp)
     vec_free(&slots);
 }
 
-static eas_status graph_cost(graph *around, double start, int n, eas_node *const *outs, const dist_mesh *m, const eas_machine *machine, cost *out,
-                             sim_events *events);
+static eas_status graph_cost(graph *around, double start, int n, eas_node *const *outs, const dist_mesh *m,
+                             const eas_machine *machine, cost *out, sim_events *events);
 
 /* A trip, as often as there are some; of a branch the dearer side. */
 static void control_cost(graph *w, const graph_control *c, step *s)
@@ -337,7 +358,8 @@ static const char *name_of(const graph *w, const step *s)
 {
     const group *g = &w->f.groups.at[s->group];
     uint32_t at = g->kind == GROUP_MAP ? g->roots.at[0].node : g->core;
-    static const char *const kinds[] = {"all_gather", "all_reduce", "reduce_scatter", "all_to_all", "ppermute"};
+    static const char *const kinds[] = {"all_gather", "all_reduce", "reduce_scatter", "all_to_all",
+                                        "ppermute"};
     if (s->kind >= 0 && s->kind < LOOP)
         return kinds[s->kind];
     return g->kind == GROUP_ATTENTION ? "attention" : graph_rows[pass_at(&w->g, at)->op].name;
@@ -431,7 +453,8 @@ static void run_step(graph *w, clocks *c, uint32_t i)
 
 static void run_all(graph *w)
 {
-    clocks c = {.ready = calloc(w->slots.len + 1u, sizeof *c.ready), .last = calloc(w->slots.len + 1u, sizeof *c.last)};
+    clocks c = {.ready = calloc(w->slots.len + 1u, sizeof *c.ready),
+                .last = calloc(w->slots.len + 1u, sizeof *c.last)};
     if (!c.ready || !c.last)
         w->st = base_fail_oom(w->slots.len);
     for (uint32_t i = 0; i < w->steps.len && !w->st; i++)
@@ -490,10 +513,15 @@ static void clear(graph *w)
     free(w->stamp);
 }
 
-static eas_status graph_cost(graph *around, double start, int n, eas_node *const *outs, const dist_mesh *m, const eas_machine *machine, cost *out,
-                             sim_events *events)
+static eas_status graph_cost(graph *around, double start, int n, eas_node *const *outs, const dist_mesh *m,
+                             const eas_machine *machine, cost *out, sim_events *events)
 {
-    graph w = {.m = m, .machine = machine, .total = out, .events = events, .start = start, .depth = around ? around->depth + 1 : 0};
+    graph w = {.m = m,
+               .machine = machine,
+               .total = out,
+               .events = events,
+               .start = start,
+               .depth = around ? around->depth + 1 : 0};
     pass_walk walk;
     uint32_t *at = NULL, *roots = malloc(sizeof *roots * ((size_t)n + 1));
     *out = (cost){0};
@@ -541,8 +569,8 @@ static eas_status look(void *ctx, int n, eas_node *const *locals)
     return st;
 }
 
-eas_status cost_of(const dist_mesh *m, const eas_machine *machine, int n, eas_node *const *outs, const eas_spec *specs, const pins *chosen, cost *out,
-                   sim_events *events)
+eas_status cost_of(const dist_mesh *m, const eas_machine *machine, int n, eas_node *const *outs,
+                   const eas_spec *specs, const pins *chosen, cost *out, sim_events *events)
 {
     asking a = {m, machine, out, events};
     return dist_local(m, n, outs, specs, chosen, look, &a);
@@ -550,8 +578,8 @@ eas_status cost_of(const dist_mesh *m, const eas_machine *machine, int n, eas_no
 
 bool cost_machine_ok(const eas_machine *m)
 {
-    bool ok = m->product_f32 > 0 && m->product_f64 > 0 && m->product_f16 > 0 && m->elementwise > 0 && m->memory_bandwidth > 0 && m->launch >= 0 &&
-              m->call >= 0 && m->memory >= 0 && m->cores >= 0;
+    bool ok = m->product_f32 > 0 && m->product_f64 > 0 && m->product_f16 > 0 && m->elementwise > 0 &&
+              m->memory_bandwidth > 0 && m->launch >= 0 && m->call >= 0 && m->memory >= 0 && m->cores >= 0;
     for (int i = 0; i < EAS_MESH_AXES && ok; i++)
         ok = m->link[i].bandwidth > 0 && m->link[i].latency >= 0;
     return ok;

@@ -21,12 +21,14 @@ typedef struct cost {
     double link[5]; /* seconds */
     int64_t kernels;
 } cost;
-eas_status cost_of(const dist_mesh *m, const eas_machine *machine, int n, eas_node *const *outs, const eas_spec *specs, const pins *chosen, cost *out,
-                   sim_events *events);
+eas_status cost_of(const dist_mesh *m, const eas_machine *machine, int n, eas_node *const *outs,
+                   const eas_spec *specs, const pins *chosen, cost *out, sim_events *events);
 bool cost_machine_ok(const eas_machine *m);
-double cost_collective(const dist_mesh *m, const eas_machine *machine, coll_kind kind, const eas_dim_spec *axes, double bytes, int64_t *sent);
+double cost_collective(const dist_mesh *m, const eas_machine *machine, coll_kind kind,
+                       const eas_dim_spec *axes, double bytes, int64_t *sent);
 
-/* ---- auto_class.c: nodes of a graph with a hash of their surroundings, equal for tensors that play the same part in repeated layers ---- */
+/* ---- auto_class.c: nodes of a graph with a hash of their surroundings, equal for tensors that play the same
+ * part in repeated layers ---- */
 typedef struct around {
     VEC(eas_node *) order; /* users before what they use */
     uint64_t *hash; /* per node */
@@ -39,13 +41,15 @@ uint64_t around_join(uint64_t h, uint64_t v);
 
 /* ---- auto.c ---- */
 double auto_rank(const eas_machine *machine,
-                 const cost *c); /* what candidates are compared by: seconds, then memory; those that do not fit come last */
+                 /* what candidates are compared by: seconds, then memory; those that do not fit come last */
+                 const cost *c);
 bool auto_can_cut(const dist_mesh *m, const eas_node *n, const eas_spec *s); /* do the sizes divide? */
 
 /* ---- auto_inner.c ---- */
-/* Adds to `chosen` layouts of values inside the graph that make it cheaper, with at most `tries` candidates. *best: the rank with what is chosen already; lowered. */
-eas_status auto_inner(const dist_mesh *m, const eas_machine *machine, int n, eas_node *const *outs, const eas_spec *specs, int tries, pins *chosen,
-                      double *best, double *seconds);
+/* Adds to `chosen` layouts of values inside the graph that make it cheaper, with at most `tries` candidates.
+ * *best: the rank with what is chosen already; lowered. */
+eas_status auto_inner(const dist_mesh *m, const eas_machine *machine, int n, eas_node *const *outs,
+                      const eas_spec *specs, int tries, pins *chosen, double *best, double *seconds);
 /* The layouts inside that compiled functions of this thread are made with; see eas_auto_inner. */
 eas_status auto_for_compiled(const dist_mesh *m, int n, eas_node *const *outs, pins *chosen);
 

@@ -1,20 +1,25 @@
 /* elementwise.c: a proof that a kernel is element-wise, and the same kernel over a part of its elements.
  *
- * A kernel is element-wise if what it stores for an element depends on that element of its arguments alone. Each value of the IR is given a form:
+ * A kernel is element-wise if what it stores for an element depends on that element of its arguments alone.
+ * Each value of the IR is given a form:
  *
- *   SAME    the same for every lane and program: made of constants and scalar parameters; its value where it is known
- *   DATA    depends on the lane through loads at the lane's own place only
- *   PLACE   row * length + pid * program_id(0) + lane * lane number + c, with integers pid, lane and c; `row` is program_id(axis), and may be absent
- *   ROW     program_id(axis) itself
- *   BOUND   a truth value that holds for every place inside a row and for none outside, joined by `and` with anything but OTHER
- *   OTHER   anything else: it depends on where a lane is
+ *   SAME    the same for every lane and program: made of constants and scalar parameters; its value where it
+ * is known DATA    depends on the lane through loads at the lane's own place only PLACE   row * length + pid
+ * * program_id(0) + lane * lane number + c, with integers pid, lane and c; `row` is program_id(axis), and may
+ * be absent ROW     program_id(axis) itself BOUND   a truth value that holds for every place inside a row and
+ * for none outside, joined by `and` with anything but OTHER OTHER   anything else: it depends on where a lane
+ * is
  *
- * The own place of a lane is pid = block, lane = 1, c = 0: programs take blocks of a row, one after the other. The proof holds if every store is at the own place (with the row, where there are rows), and stores nothing
- * that is PLACE, ROW or OTHER; every load is at the own place, or at a place that does not depend on where the lane is, of an argument that is not written; and no lane sees another one (reductions, shuffles,
- * threadgroup memory, atomics). A value that two branches or trips of a loop make is DATA if none of them depends on the place.
+ * The own place of a lane is pid = block, lane = 1, c = 0: programs take blocks of a row, one after the
+ * other. The proof holds if every store is at the own place (with the row, where there are rows), and stores
+ * nothing that is PLACE, ROW or OTHER; every load is at the own place, or at a place that does not depend on
+ * where the lane is, of an argument that is not written; and no lane sees another one (reductions, shuffles,
+ * threadgroup memory, atomics). A value that two branches or trips of a loop make is DATA if none of them
+ * depends on the place.
  *
- * For elements inside a row BOUND holds, whatever the length of the row is; so the kernel over a part of each row is the kernel with that part's length in every BOUND and in every product with `row`. That length is one
- * more parameter, the last one. All else, such as N in a mean, stays as it was given.
+ * For elements inside a row BOUND holds, whatever the length of the row is; so the kernel over a part of each
+ * row is the kernel with that part's length in every BOUND and in every product with `row`. That length is
+ * one more parameter, the last one. All else, such as N in a mean, stays as it was given.
  */
 #include "elementwise.h"
 
@@ -54,7 +59,8 @@ static bool own_place(const proof *p, uint32_t v, bool with_row)
     const fact *f = &p->of[v];
     ir_type t = ir_typeof(p->ir, v);
     int64_t lanes = p->threads ? p->threads : t.rank ? t.dim[0] : 1;
-    return f->form == PLACE && t.rank <= 1 && f->pid == lanes && f->c == 0 && (f->lane == 1 || (lanes == 1 && !f->lane)) && f->row == with_row &&
+    return f->form == PLACE && t.rank <= 1 && f->pid == lanes && f->c == 0 &&
+           (f->lane == 1 || (lanes == 1 && !f->lane)) && f->row == with_row &&
            (p->e->block == 0 || p->e->block == lanes);
 }
 
@@ -62,7 +68,8 @@ static bool own_place(const proof *p, uint32_t v, bool with_row)
 
 static fact sum_of(const fact *a, const fact *b, int64_t sign)
 {
-    if ((a->form != PLACE && !(a->form == SAME && a->known)) || (b->form != PLACE && !(b->form == SAME && b->known)))
+    if ((a->form != PLACE && !(a->form == SAME && a->known)) ||
+        (b->form != PLACE && !(b->form == SAME && b->known)))
         return other;
     if (b->row && (a->row || sign < 0))
         return other;
@@ -83,11 +90,16 @@ static fact product_of(proof *p, uint32_t i, const fact *a, const fact *b)
         p->again[i] = 1;
         return (fact){.form = PLACE, .row = 1};
     }
-    return a->form == PLACE && !a->row ? (fact){.form = PLACE, .pid = a->pid * b->c, .lane = a->lane * b->c, .c = a->c * b->c} : other;
+    return a->form == PLACE && !a->row
+             ? (fact){.form = PLACE, .pid = a->pid * b->c, .lane = a->lane * b->c, .c = a->c * b->c}
+             : other;
 }
 
 /* A number whose dtype holds it, whatever it is computed from. */
-static fact number(int64_t v, int bits) { return bits < 32 || v < INT32_MIN || v > INT32_MAX ? (fact){.form = SAME} : same(v); }
+static fact number(int64_t v, int bits)
+{
+    return bits < 32 || v < INT32_MIN || v > INT32_MAX ? (fact){.form = SAME} : same(v);
+}
 
 static fact arithmetic(const fact *a, const fact *b, uint16_t op, int bits)
 {
@@ -114,7 +126,8 @@ static fact changed_type(const proof *p, const ir_insn *in, const fact *a)
 {
     ir_type to = ir_typeof(p->ir, in->res), from = ir_typeof(p->ir, ir_args(p->ir, in)[0]);
     if (a->form == SAME && a->known && in->op == IR_CAST)
-        return dtype_is_float((eas_dtype)to.dtype) ? (fact){.form = SAME} : number(a->c, dtype_bits((eas_dtype)to.dtype));
+        return dtype_is_float((eas_dtype)to.dtype) ? (fact){.form = SAME}
+                                                   : number(a->c, dtype_bits((eas_dtype)to.dtype));
     if (a->form == SAME && in->op == IR_BITCAST)
         return (fact){.form = SAME};
     if (a->form == SAME || a->form == DATA || a->form == OTHER)
@@ -123,7 +136,9 @@ static fact changed_type(const proof *p, const ir_insn *in, const fact *a)
         return from.rank == 0 || ir_type_eq(from, to) ? *a : other;
     if (a->form == BOUND)
         return to.dtype == EAS_BOOL ? *a : data;
-    return in->op == IR_CAST && !dtype_is_float((eas_dtype)to.dtype) && dtype_bits((eas_dtype)to.dtype) >= 32 ? *a : other;
+    return in->op == IR_CAST && !dtype_is_float((eas_dtype)to.dtype) && dtype_bits((eas_dtype)to.dtype) >= 32
+             ? *a
+             : other;
 }
 
 static fact pure(proof *p, uint32_t i, const ir_insn *in)
@@ -169,7 +184,10 @@ static fact pure(proof *p, uint32_t i, const ir_insn *in)
 static fact identity(const proof *p, const ir_insn *in)
 {
     switch (in->op) {
-    case IR_PROGRAM_ID: return in->imm == 0 ? (fact){.form = PLACE, .pid = 1} : in->imm == p->e->axis ? (fact){.form = ROW} : other;
+    case IR_PROGRAM_ID:
+        return in->imm == 0          ? (fact){.form = PLACE, .pid = 1}
+             : in->imm == p->e->axis ? (fact){.form = ROW}
+                                     : other;
     case IR_GLOBAL_ID: return (fact){.form = PLACE, .pid = in->imm, .lane = 1};
     case IR_THREAD_ID: return (fact){.form = PLACE, .lane = 1};
     case IR_ARANGE: return (fact){.form = PLACE, .lane = 1, .c = in->imm};
@@ -219,9 +237,13 @@ static const char *access_at(proof *p, const ir_insn *in, fact *result)
     bool all = own_place(p, x[1], p->e->axis != 0), row = p->e->axis && own_place(p, x[1], false);
     if (all || row) {
         p->e->exact |= !inside_a_row(p, mask);
-        p->e->block = p->threads ? p->threads : ir_typeof(p->ir, x[1]).rank ? ir_typeof(p->ir, x[1]).dim[0] : 1;
+        p->e->block = p->threads                  ? p->threads
+                    : ir_typeof(p->ir, x[1]).rank ? ir_typeof(p->ir, x[1]).dim[0]
+                                                  : 1;
         *result = data;
-        return take_as(p, x[0], all ? ELEMENTS_ALL : ELEMENTS_ROW) && (all || in->op == IR_LOAD) ? NULL : at_other_places;
+        return take_as(p, x[0], all ? ELEMENTS_ALL : ELEMENTS_ROW) && (all || in->op == IR_LOAD)
+                 ? NULL
+                 : at_other_places;
     }
     if (in->op != IR_LOAD || depends_on_place(&p->of[x[1]]))
         return at_other_places;
@@ -265,7 +287,9 @@ static const char *step(proof *p, uint32_t i)
     case IR_NOP: return NULL;
     case IR_LOAD:
     case IR_STORE: why = access_at(p, in, &r); break;
-    case IR_ASSERT: return depends_on_place(&p->of[ir_args(p->ir, in)[0]]) ? "what it does depends on where an element is" : NULL;
+    case IR_ASSERT:
+        return depends_on_place(&p->of[ir_args(p->ir, in)[0]]) ? "what it does depends on where an element is"
+                                                               : NULL;
     case IR_CONST: r = constant(p, in); break;
     case IR_PROGRAM_ID:
     case IR_GLOBAL_ID:

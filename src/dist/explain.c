@@ -1,9 +1,11 @@
-/* explain.c: what a program over parts sends: each collective, how many bytes leave devices because of it, which operation wanted it and why. */
+/* explain.c: what a program over parts sends: each collective, how many bytes leave devices because of it,
+ * which operation wanted it and why. */
 #include "dist.h"
 
 #include <stdio.h>
 
-static const comm_op ops[] = {COMM_all_gather, COMM_all_reduce, COMM_reduce_scatter, COMM_all_to_all, COMM_ppermute};
+static const comm_op ops[] = {COMM_all_gather, COMM_all_reduce, COMM_reduce_scatter, COMM_all_to_all,
+                              COMM_ppermute};
 
 /* Over all devices, once. */
 static int64_t bytes_of(const dist_mesh *m, const pnote *n)
@@ -11,7 +13,10 @@ static int64_t bytes_of(const dist_mesh *m, const pnote *n)
     int64_t members = spec_parts(m, &n->axes), groups = m->ndevices / members, all = 0;
     bool blocks = n->kind == COLL_SCATTER || n->kind == COLL_EXCHANGE;
     comm_group group = {.n = (int)members};
-    comm_call call = {.op = ops[n->kind], .dtype = n->dtype, .group = &group, .count = blocks ? n->count / members : n->count};
+    comm_call call = {.op = ops[n->kind],
+                      .dtype = n->dtype,
+                      .group = &group,
+                      .count = blocks ? n->count / members : n->count};
     if (n->kind == COLL_PERMUTE)
         return groups * n->pairs * n->count * (int64_t)eas_dtype_size(n->dtype);
     for (group.me = 0; group.me < members; group.me++)
@@ -121,7 +126,8 @@ eas_status eas_collectives_text(int id, const eas_collective *all, int count, ch
     if (m) {
         str_add(&s, "  total ");
         add_bytes(&s, total);
-        str_add(&s, " (%lld bytes) leave devices%s\n", (long long)total, any_loop ? ", with one trip of each loop whose trips are not known" : "");
+        str_add(&s, " (%lld bytes) leave devices%s\n", (long long)total,
+                any_loop ? ", with one trip of each loop whose trips are not known" : "");
     }
     return str_take(&s, out);
 }

@@ -1,11 +1,16 @@
 /* halo.c: what a device reads of the other devices' parts along a cut dim, and the exchange of it.
  *
- * Base and result are cut into n parts of equal size, padded at the end, li and lo elements long. Device k has the base's elements [k li, (k+1) li) and needs [A, A + E), A = a + step lo k, E = step (lo - 1) + reach.
- * What it lacks comes from the devices that have it: one permutation of parts (ppermute) for each distance between sender and receiver (a hop), which carries the elements of a part that any receiver at that distance needs.
- * Each device puts what it received beside its own part, zeros where nothing was needed, and cuts out its own E elements: at one place for all devices where step lo = li, otherwise at a place that depends on k.
+ * Base and result are cut into n parts of equal size, padded at the end, li and lo elements long. Device k
+ * has the base's elements [k li, (k+1) li) and needs [A, A + E), A = a + step lo k, E = step (lo - 1) +
+ * reach. What it lacks comes from the devices that have it: one permutation of parts (ppermute) for each
+ * distance between sender and receiver (a hop), which carries the elements of a part that any receiver at
+ * that distance needs. Each device puts what it received beside its own part, zeros where nothing was needed,
+ * and cuts out its own E elements: at one place for all devices where step lo = li, otherwise at a place that
+ * depends on k.
  *
- * A slice of fewer elements than there are devices is not cut: its elements are sent to all devices, (n - 1) times their size in all, by their owner along a binomial tree of permutations; where more than two devices own
- * some of them, each device contributes the elements that it has to one all_gather.
+ * A slice of fewer elements than there are devices is not cut: its elements are sent to all devices, (n - 1)
+ * times their size in all, by their owner along a binomial tree of permutations; where more than two devices
+ * own some of them, each device contributes the elements that it has to one all_gather.
  */
 #include "shift.h"
 
@@ -68,10 +73,12 @@ static void count_hops(const along *d, halo *h)
 
 static bool measure(const along *d, int64_t n, halo *h)
 {
-    *h = (halo){.n = n, .li = ceil_div(d->in / (1 + d->between), n) * (1 + d->between), .lo = ceil_div(d->out, n)};
+    *h = (halo){
+        .n = n, .li = ceil_div(d->in / (1 + d->between), n) * (1 + d->between), .lo = ceil_div(d->out, n)};
     for (int64_t k = 0; k < n; k++) {
         int64_t from, to;
-        h->outside |= end_of(d, h, k) > first_of(d, h, k) && (first_of(d, h, k) < d->v.lo || end_of(d, h, k) > d->v.hi);
+        h->outside |=
+            end_of(d, h, k) > first_of(d, h, k) && (first_of(d, h, k) < d->v.lo || end_of(d, h, k) > d->v.hi);
         if (!needs(d, h, k, &from, &to))
             continue;
         h->nleft = most(h->nleft, k - from / h->li);
@@ -123,7 +130,8 @@ bool halo_fits(const dist_mesh *m, const along *d, const eas_dim_spec *axes)
 
 static eas_node *fill_like(shifting *s, const eas_node *x)
 {
-    return s->fill ? gb_typed(&s->p->g, partition_value(s->p, s->fill)->n, (eas_dtype)x->dtype) : gd_num(&s->p->g, x, 0);
+    return s->fill ? gb_typed(&s->p->g, partition_value(s->p, s->fill)->n, (eas_dtype)x->dtype)
+                   : gd_num(&s->p->g, x, 0);
 }
 
 /* x with `before` fills in front of it along dim, n elements in all. */
@@ -136,7 +144,8 @@ static eas_node *padded(gbuild *g, eas_node *x, int dim, int64_t before, int64_t
     memcpy(shape, node_shape(x), sizeof *shape * x->rank);
     shape[dim] = n;
     words[dim] = before;
-    return gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, 0, x->rank, shape, x->rank, words, 2, (eas_node *[]){x, fill});
+    return gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, 0, x->rank, shape, x->rank, words, 2,
+                  (eas_node *[]){x, fill});
 }
 
 eas_node *halo_cut(shifting *s, eas_node *x, int dim, int64_t from, int64_t n, int64_t lo, int64_t hi)
@@ -155,8 +164,10 @@ eas_node *halo_cut(shifting *s, eas_node *x, int dim, int64_t from, int64_t n, i
     return x ? padded(g, x, dim, start - from, n, fill_like(s, x)) : NULL;
 }
 
-/* What the devices at this distance have of what any receiver needs, in its place in a whole part; of the outermost parts only the side that is needed. */
-static eas_node *from_distance(shifting *s, eas_node *x, int dim, const eas_dim_spec *axes, const halo *h, int64_t distance)
+/* What the devices at this distance have of what any receiver needs, in its place in a whole part; of the
+ * outermost parts only the side that is needed. */
+static eas_node *from_distance(shifting *s, eas_node *x, int dim, const eas_dim_spec *axes, const halo *h,
+                               int64_t distance)
 {
     gbuild *g = &s->p->g;
     const hop *p = hop_at(h, distance);
@@ -166,14 +177,16 @@ static eas_node *from_distance(shifting *s, eas_node *x, int dim, const eas_dim_
         return partition_keep(s->p, base_fail_oom((size_t)h->n), NULL);
     for (int64_t k = 0; k < h->n; k++) {
         int64_t b = k + distance;
-        if (b < 0 || b >= h->n || !needs(&s->d[dim], h, k, &from, &to) || from >= (b + 1) * h->li || to <= b * h->li)
+        if (b < 0 || b >= h->n || !needs(&s->d[dim], h, k, &from, &to) || from >= (b + 1) * h->li ||
+            to <= b * h->li)
             continue;
         pairs[2 * count] = b;
         pairs[2 * count++ + 1] = k;
     }
     eas_node *r = NULL;
     if (count) {
-        r = coll_permute(s->p, gb_slice(g, x, dim, p->from, p->to - p->from, 1), axes, (int)count, pairs, "edges of parts go to neighbours");
+        r = coll_permute(s->p, gb_slice(g, x, dim, p->from, p->to - p->from, 1), axes, (int)count, pairs,
+                         "edges of parts go to neighbours");
         r = r ? padded(g, r, dim, p->from - begin, end - begin, gd_num(g, r, 0)) : NULL;
     } else {
         eas_dim shape[GRAPH_MAX_RANK];
@@ -206,7 +219,9 @@ eas_node *halo_places(partition *p, const eas_dim_spec *axes, int64_t size, int 
 {
     gbuild *g = &p->g;
     eas_node *own = gb_iota_at(g, size, EAS_I64, rank - 1 - dim);
-    return axes->n ? gd2(g, GRAPH_ADD, own, gd2(g, GRAPH_MUL, partition_index(p, axes), gb_int(g, EAS_I64, size))) : own;
+    return axes->n
+             ? gd2(g, GRAPH_ADD, own, gd2(g, GRAPH_MUL, partition_index(p, axes), gb_int(g, EAS_I64, size)))
+             : own;
 }
 
 /* The number of the first element that the device reads, plus `more`. */
@@ -224,9 +239,11 @@ static eas_node *masked(shifting *s, eas_node *x, int dim, const eas_dim_spec *a
     const along *d = &s->d[dim];
     if (g->st || !x)
         return NULL;
-    eas_node *place = gd2(g, GRAPH_ADD, gb_iota_at(g, node_shape(x)[dim], EAS_I64, x->rank - 1 - dim), first_place(s, axes, d->step * h->lo, d->a));
-    eas_node *inside = gd2(g, GRAPH_LOGICAL_AND, gd2(g, GRAPH_GREATER_EQUAL, place, gb_int(g, EAS_I64, d->v.lo)),
-                           gd2(g, GRAPH_LESS, place, gb_int(g, EAS_I64, d->v.hi)));
+    eas_node *place = gd2(g, GRAPH_ADD, gb_iota_at(g, node_shape(x)[dim], EAS_I64, x->rank - 1 - dim),
+                          first_place(s, axes, d->step * h->lo, d->a));
+    eas_node *inside =
+        gd2(g, GRAPH_LOGICAL_AND, gd2(g, GRAPH_GREATER_EQUAL, place, gb_int(g, EAS_I64, d->v.lo)),
+            gd2(g, GRAPH_LESS, place, gb_int(g, EAS_I64, d->v.hi)));
     return gd_where(g, inside, x, fill_like(s, x));
 }
 
@@ -240,7 +257,8 @@ static eas_node *exchange(shifting *s, eas_node *x, int dim, const eas_dim_spec 
     if (!x)
         return NULL;
     int64_t there = node_shape(x)[dim];
-    bool zeros = !s->filled && d->in % h->n == 0 && d->v.lo == 0 && d->v.hi == d->in; /* what no neighbour sends is 0 */
+    /* what no neighbour sends is 0 */
+    bool zeros = !s->filled && d->in % h->n == 0 && d->v.lo == 0 && d->v.hi == d->in;
     if (slope == 0) {
         eas_node *fill = s->fill;
         s->fill = NULL; /* what is not there: masked if it counts */
@@ -249,7 +267,8 @@ static eas_node *exchange(shifting *s, eas_node *x, int dim, const eas_dim_spec 
         return outside && !zeros ? masked(s, x, dim, axes, h) : x;
     }
     eas_node *at = gd2(g, GRAPH_ADD, gb_iota(g, n, EAS_I64), first_place(s, axes, slope, d->a + h->left));
-    at = gd2(g, GRAPH_MINIMUM, gd2(g, GRAPH_MAXIMUM, at, gb_int(g, EAS_I64, 0)), gb_int(g, EAS_I64, there - 1));
+    at = gd2(g, GRAPH_MINIMUM, gd2(g, GRAPH_MAXIMUM, at, gb_int(g, EAS_I64, 0)),
+             gb_int(g, EAS_I64, there - 1));
     x = gb_gather(g, x, at, 0, dim);
     return outside ? masked(s, x, dim, axes, h) : x;
 }
@@ -276,7 +295,8 @@ eas_node *halo_flip(shifting *s, eas_node *x, int dim, const eas_dim_spec *axes)
         pairs[2 * k + 1] = n - 1 - k;
     }
     int64_t size = node_shape(x)[dim];
-    x = coll_permute(s->p, gb_slice(&s->p->g, x, dim, size - 1, size, -1), axes, (int)n, pairs, "the last part comes first");
+    x = coll_permute(s->p, gb_slice(&s->p->g, x, dim, size - 1, size, -1), axes, (int)n, pairs,
+                     "the last part comes first");
     free(pairs);
     return x;
 }
@@ -313,8 +333,8 @@ static int64_t count_pieces(const along *d, int64_t li, int64_t *largest)
 bool halo_is_few(const dist_mesh *m, const along *d, const eas_dim_spec *axes)
 {
     int64_t n = spec_parts(m, axes), largest;
-    if (n < 2 || d->step < 1 || d->reach != 1 || d->between || d->out < 1 || d->out >= d->in || d->a < most(d->v.lo, 0) ||
-        d->a + d->step * (d->out - 1) >= d->v.hi || d->out > 4096)
+    if (n < 2 || d->step < 1 || d->reach != 1 || d->between || d->out < 1 || d->out >= d->in ||
+        d->a < most(d->v.lo, 0) || d->a + d->step * (d->out - 1) >= d->v.hi || d->out > 4096)
         return false;
     int64_t li = part_of(d, n), pieces = count_pieces(d, li, &largest);
     return (pieces <= 2 ? d->out : n * largest) < n * li;
@@ -327,16 +347,20 @@ static eas_node *sent_to_all(shifting *s, eas_node *x, const eas_dim_spec *axes,
     int64_t n = spec_parts(s->p->m, axes), *pairs = malloc(sizeof *pairs * 2 * (size_t)n);
     if (!pairs)
         return partition_keep(s->p, base_fail_oom((size_t)n), NULL);
-    eas_node *place = gd2(g, GRAPH_MOD, gd2(g, GRAPH_ADD, partition_index(s->p, axes), gb_int(g, EAS_I64, n - owner)), gb_int(g, EAS_I64, n));
+    eas_node *place =
+        gd2(g, GRAPH_MOD, gd2(g, GRAPH_ADD, partition_index(s->p, axes), gb_int(g, EAS_I64, n - owner)),
+            gb_int(g, EAS_I64, n));
     for (int64_t have = 1; have < n && !g->st && x; have *= 2) {
         int count = 0;
         for (int64_t k = 0; k < have && k + have < n; k++, count++) {
             pairs[2 * count] = (owner + k) % n;
             pairs[2 * count + 1] = (owner + k + have) % n;
         }
-        eas_node *got = coll_permute(s->p, x, axes, count, pairs, "the few elements that are wanted go to all devices");
-        eas_node *is_new = gd2(g, GRAPH_LOGICAL_AND, gd2(g, GRAPH_GREATER_EQUAL, place, gb_int(g, EAS_I64, have)),
-                               gd2(g, GRAPH_LESS, place, gb_int(g, EAS_I64, 2 * have)));
+        eas_node *got =
+            coll_permute(s->p, x, axes, count, pairs, "the few elements that are wanted go to all devices");
+        eas_node *is_new =
+            gd2(g, GRAPH_LOGICAL_AND, gd2(g, GRAPH_GREATER_EQUAL, place, gb_int(g, EAS_I64, have)),
+                gd2(g, GRAPH_LESS, place, gb_int(g, EAS_I64, 2 * have)));
         x = got ? gd_where(g, is_new, got, x) : NULL;
     }
     free(pairs);
@@ -344,24 +368,32 @@ static eas_node *sent_to_all(shifting *s, eas_node *x, const eas_dim_spec *axes,
 }
 
 /* Every device gives up to `largest` elements of the slice that it has. */
-static eas_node *contributed(shifting *s, eas_node *x, int dim, const eas_dim_spec *axes, int64_t li, int64_t largest)
+static eas_node *contributed(shifting *s, eas_node *x, int dim, const eas_dim_spec *axes, int64_t li,
+                             int64_t largest)
 {
     gbuild *g = &s->p->g;
     const along *d = &s->d[dim];
     eas_node *begin = gd2(g, GRAPH_MUL, partition_index(s->p, axes), gb_int(g, EAS_I64, li));
-    eas_node *j = gd2(g, GRAPH_FLOORDIV, gd2(g, GRAPH_ADD, begin, gb_int(g, EAS_I64, d->step - 1 - d->a)), gb_int(g, EAS_I64, d->step));
+    eas_node *j = gd2(g, GRAPH_FLOORDIV, gd2(g, GRAPH_ADD, begin, gb_int(g, EAS_I64, d->step - 1 - d->a)),
+                      gb_int(g, EAS_I64, d->step));
     j = gd2(g, GRAPH_MAXIMUM, j, gb_int(g, EAS_I64, 0));
-    eas_node *start = gd2(g, GRAPH_SUB, gd2(g, GRAPH_ADD, gd2(g, GRAPH_MUL, j, gb_int(g, EAS_I64, d->step)), gb_int(g, EAS_I64, d->a)), begin);
-    eas_node *at = gd2(g, GRAPH_ADD, gd2(g, GRAPH_MUL, gb_iota(g, largest, EAS_I64), gb_int(g, EAS_I64, d->step)), start);
+    eas_node *start =
+        gd2(g, GRAPH_SUB,
+            gd2(g, GRAPH_ADD, gd2(g, GRAPH_MUL, j, gb_int(g, EAS_I64, d->step)), gb_int(g, EAS_I64, d->a)),
+            begin);
+    eas_node *at = gd2(g, GRAPH_ADD,
+                       gd2(g, GRAPH_MUL, gb_iota(g, largest, EAS_I64), gb_int(g, EAS_I64, d->step)), start);
     at = gd2(g, GRAPH_MINIMUM, gd2(g, GRAPH_MAXIMUM, at, gb_int(g, EAS_I64, 0)), gb_int(g, EAS_I64, li - 1));
-    return coll_gather(s->p, gb_gather(g, x, at, 0, dim), axes, dim, "the few elements that are wanted go to all devices");
+    return coll_gather(s->p, gb_gather(g, x, at, 0, dim), axes, dim,
+                       "the few elements that are wanted go to all devices");
 }
 
 eas_node *halo_few(shifting *s, eas_node *x, int dim, const eas_dim_spec *axes)
 {
     gbuild *g = &s->p->g;
     const along *d = &s->d[dim];
-    int64_t n = spec_parts(s->p->m, axes), li = part_of(d, n), largest, pieces = count_pieces(d, li, &largest), i = 0;
+    int64_t n = spec_parts(s->p->m, axes), li = part_of(d, n), largest,
+            pieces = count_pieces(d, li, &largest), i = 0;
     eas_node **parts = malloc(sizeof *parts * (size_t)pieces), *all = NULL;
     if (!parts || !x)
         return free(parts), x ? partition_keep(s->p, base_fail_oom((size_t)pieces), NULL) : NULL;

@@ -1,6 +1,7 @@
 /* launch.c: a program's run on every device of this process: arguments, collectives, results.
  *
- * A collective is a step of the plan that starts, and one that waits. Tensors that are sent as one message, or lie on a device whose memory the host cannot read, are copied to memory of their own in between.
+ * A collective is a step of the plan that starts, and one that waits. Tensors that are sent as one message,
+ * or lie on a device whose memory the host cannot read, are copied to memory of their own in between.
  */
 #include "run.h"
 
@@ -21,7 +22,8 @@ typedef struct device {
 
 static comm_op op_of(coll_kind k)
 {
-    static const comm_op ops[] = {COMM_all_gather, COMM_all_reduce, COMM_reduce_scatter, COMM_all_to_all, COMM_ppermute};
+    static const comm_op ops[] = {COMM_all_gather, COMM_all_reduce, COMM_reduce_scatter, COMM_all_to_all,
+                                  COMM_ppermute};
     return ops[k];
 }
 
@@ -37,7 +39,8 @@ static void set_pairs(const int64_t *words, comm_call *call)
     }
 }
 
-/* A collective that was started. Several tensors in one message, and tensors in memory that the host cannot read, are copied to send and recv. */
+/* A collective that was started. Several tensors in one message, and tensors in memory that the host cannot
+ * read, are copied to send and recv. */
 typedef struct under_way {
     comm_request *request;
     char *send, *recv; /* NULL: the tensors' own */
@@ -101,8 +104,9 @@ static eas_status start_call(device *d, const int64_t *words, comm_group *group,
     return st ? st : comm_start(d->c, &call, &u->request);
 }
 
-static eas_status start_collective(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes, eas_buffer *const *in, eas_buffer *const *out,
-                                   const eas_launch *hooks, void **request)
+static eas_status start_collective(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes,
+                                   eas_buffer *const *in, eas_buffer *const *out, const eas_launch *hooks,
+                                   void **request)
 {
     device *d = ctx;
     const dist_mesh *m = d->r->g->m;
@@ -174,7 +178,8 @@ static eas_buffer *buffer_of(const eas_node *n, int place)
 static bool may_take(const running *r, int which, int place)
 {
     const eas_buffer *b = buffer_of(r->args[which], place), *whole = atomic_load(&r->args[which]->buf);
-    bool alone = r->given && r->given[which] && b != whole && b->owned && __atomic_load_n(&b->refs, __ATOMIC_ACQUIRE) == 1 &&
+    bool alone = r->given && r->given[which] && b != whole && b->owned &&
+                 __atomic_load_n(&b->refs, __ATOMIC_ACQUIRE) == 1 &&
                  __atomic_load_n(&whole->refs, __ATOMIC_ACQUIRE) == 1;
     for (int i = 0; i < r->g->ngiven && alone; i++)
         alone = i == which || buffer_of(r->args[i], place) != b;
@@ -199,7 +204,11 @@ static eas_status run_device(void *ctx, int64_t number, int place, comm *c)
         given[i] = l->which >= 0 && r->given && may_take(r, l->which, place);
     }
     if (!st) {
-        plan_run run = {.bufs = bufs, .numbers = numbers, .given = given, .comm = &with, .hooks = g->ndevices > 1 ? NULL : r->hooks};
+        plan_run run = {.bufs = bufs,
+                        .numbers = numbers,
+                        .given = given,
+                        .comm = &with,
+                        .hooks = g->ndevices > 1 ? NULL : r->hooks};
         st = plan_go(g->p, &run, r->outs + (size_t)place * g->p->nouts);
     }
     free(numbers);
@@ -230,8 +239,9 @@ static eas_status result_buffer(const running *r, int i, const team *t, eas_buff
     return st;
 }
 
-/* A mesh may have fewer devices than the job has ranks. The ranks that are not of it compute nothing and have no parts; results that are whole go to them from the mesh's first rank. These bytes are no collective of the
- * program, and are not counted as such. */
+/* A mesh may have fewer devices than the job has ranks. The ranks that are not of it compute nothing and have
+ * no parts; results that are whole go to them from the mesh's first rank. These bytes are no collective of
+ * the program, and are not counted as such. */
 static eas_status tell_others(const program *g, eas_buffer **results, const eas_launch *hooks)
 {
     comm *world;
@@ -270,8 +280,8 @@ static eas_status tell_others(const program *g, eas_buffer **results, const eas_
     return st;
 }
 
-eas_status program_go(const program *g, eas_node *const *args, const int64_t *numbers, const uint8_t *given, const eas_launch *hooks,
-                      eas_buffer **results)
+eas_status program_go(const program *g, eas_node *const *args, const int64_t *numbers, const uint8_t *given,
+                      const eas_launch *hooks, eas_buffer **results)
 {
     team *t = NULL;
     eas_status st = team_get(g->m, &t);

@@ -1,4 +1,5 @@
-/* make.c: a program from a recorded graph: partitioned, planned, and with what its leaves, numbers and results are. */
+/* make.c: a program from a recorded graph: partitioned, planned, and with what its leaves, numbers and
+ * results are. */
 #include "run.h"
 
 void program_release(program *g)
@@ -55,7 +56,8 @@ static eas_status add_leaves(partition *p, program *g, const wish *w)
     return p->g.st;
 }
 
-/* The local node of a result: partial sums are reduced, and the layout is the one that was asked for or that it has. */
+/* The local node of a result: partial sums are reduced, and the layout is the one that was asked for or that
+ * it has. */
 static eas_node *finished(partition *p, eas_node *root, eas_spec *at)
 {
     pvalue *v = partition_value(p, root);
@@ -84,7 +86,8 @@ static eas_status index_buffers(program *g, leaf *l, int64_t first)
         index = mesh_index(g->m, &l->axes, at);
         st = eas_buffer_new(g->device, sizeof index, &l->place[k]);
         if (!st)
-            st = eas_device_copy(g->device, eas_buffer_address(l->place[k]), NULL, &index, sizeof index, NULL);
+            st =
+                eas_device_copy(g->device, eas_buffer_address(l->place[k]), NULL, &index, sizeof index, NULL);
     }
     return st;
 }
@@ -162,7 +165,8 @@ static void fix_numbers(partition *p, const wish *w)
 
 static eas_status partitioned(const dist_mesh *m, const wish *w, program *g, partition *p, eas_node **locals)
 {
-    *p = (partition){.m = m, .notes = &g->notes, .sites = &g->sites, .times = 1, .any_layout = w->specs != NULL};
+    *p = (partition){
+        .m = m, .notes = &g->notes, .sites = &g->sites, .times = 1, .any_layout = w->specs != NULL};
     eas_status st = add_leaves(p, g, w);
     if (!st)
         st = partition_collect(p, w->nroots, w->roots);
@@ -176,7 +180,8 @@ static eas_status partitioned(const dist_mesh *m, const wish *w, program *g, par
         locals[i] = finished(p, w->roots[i], &g->outs[i].spec);
         st = p->g.st;
         if (!st)
-            g->outs[i].bytes = (size_t)dim_product(locals[i]->rank, node_shape(locals[i])) * eas_dtype_size((eas_dtype)locals[i]->dtype);
+            g->outs[i].bytes = (size_t)dim_product(locals[i]->rank, node_shape(locals[i])) *
+                               eas_dtype_size((eas_dtype)locals[i]->dtype);
     }
     eas_site_set(0);
     return st;
@@ -200,7 +205,8 @@ eas_status program_make(const dist_mesh *m, const wish *w, eas_device *d, bool p
     g->ngiven = w->nleaves;
     g->outs = calloc((size_t)w->nroots + 1, sizeof *g->outs);
     g->given = calloc((size_t)w->nleaves + 1, sizeof *g->given);
-    eas_status st = g->outs && g->given ? partitioned(m, w, g, &p, locals) : base_fail_oom((size_t)w->nleaves);
+    eas_status st =
+        g->outs && g->given ? partitioned(m, w, g, &p, locals) : base_fail_oom((size_t)w->nleaves);
     if (!st && w->look)
         st = w->look(w->ctx, w->nroots, locals);
     if (!st && plan)

@@ -1,4 +1,5 @@
-/* mesh.c: meshes by number, and what a spec says of sizes. A mesh that is registered twice is one; none is ever freed, so that specs in nodes can name it by its number. */
+/* mesh.c: meshes by number, and what a spec says of sizes. A mesh that is registered twice is one; none is
+ * ever freed, so that specs in nodes can name it by its number. */
 #include "dist.h"
 
 enum { MESHES = 4096 };
@@ -10,7 +11,8 @@ const dist_mesh *dist_mesh_at(int id) { return id >= 0 && id < nmeshes ? meshes[
 
 static bool same_mesh(const dist_mesh *a, const char *name, const eas_mesh *m, const char *const *axes)
 {
-    bool same = !strcmp(a->name, name) && a->m.naxes == m->naxes && !a->m.fast == !m->fast && a->m.first == m->first;
+    bool same =
+        !strcmp(a->name, name) && a->m.naxes == m->naxes && !a->m.fast == !m->fast && a->m.first == m->first;
     for (int i = 0; i < m->naxes && same; i++)
         same = a->m.sizes[i] == m->sizes[i] && !strcmp(a->axis[i], axes[i]);
     return same;
@@ -20,10 +22,12 @@ static eas_status check_mesh(const char *name, const eas_mesh *m, const char *co
 {
     int64_t n = 1;
     if (m->naxes < 0 || m->naxes > EAS_MESH_AXES)
-        return base_fail(EAS_ERR_VALUE, "mesh \"%s\": %d axes; there are at most %d", name, m->naxes, EAS_MESH_AXES);
+        return base_fail(EAS_ERR_VALUE, "mesh \"%s\": %d axes; there are at most %d", name, m->naxes,
+                         EAS_MESH_AXES);
     for (int i = 0; i < m->naxes; i++) {
         if (m->sizes[i] < 1 || n > (1 << 20) / m->sizes[i])
-            return base_fail(EAS_ERR_VALUE, "mesh \"%s\": axis \"%s\" of size %lld", name, axes[i], (long long)m->sizes[i]);
+            return base_fail(EAS_ERR_VALUE, "mesh \"%s\": axis \"%s\" of size %lld", name, axes[i],
+                             (long long)m->sizes[i]);
         n *= m->sizes[i];
     }
     return EAS_OK;
@@ -67,7 +71,9 @@ eas_status eas_mesh_register(const char *name, const eas_mesh *m, const char *co
             st = nmeshes < MESHES ? EAS_ERR_MEMORY : EAS_ERR_VALUE;
     }
     base_unlock(&lock);
-    return st == EAS_ERR_VALUE ? base_fail(st, "mesh \"%s\": there are %d meshes already", name, MESHES) : st ? base_fail_oom(sizeof *m) : EAS_OK;
+    return st == EAS_ERR_VALUE ? base_fail(st, "mesh \"%s\": there are %d meshes already", name, MESHES)
+         : st                  ? base_fail_oom(sizeof *m)
+                               : EAS_OK;
 }
 
 eas_status eas_mesh_get(int id, eas_mesh *out, const char **name, const char *const **axes)
@@ -152,7 +158,10 @@ bool spec_same(const eas_spec *a, const eas_spec *b)
 
 bool spec_plain(const eas_spec *s) { return !s->partial && !spec_cut(s); }
 
-bool spec_uneven(const dist_mesh *m, const eas_dim_spec *d, eas_dim size) { return d->n && dim_known(size) && size % spec_parts(m, d) != 0; }
+bool spec_uneven(const dist_mesh *m, const eas_dim_spec *d, eas_dim size)
+{
+    return d->n && dim_known(size) && size % spec_parts(m, d) != 0;
+}
 
 eas_dim spec_local(const dist_mesh *m, const eas_dim_spec *d, eas_dim size)
 {
@@ -215,25 +224,29 @@ void spec_add_text(str *s, const dist_mesh *m, const eas_spec *spec)
         }
 }
 
-static eas_status check_dim(const dist_mesh *m, const eas_spec *s, const eas_node *x, int d, bool pad, uint32_t *used, const char *what)
+static eas_status check_dim(const dist_mesh *m, const eas_spec *s, const eas_node *x, int d, bool pad,
+                            uint32_t *used, const char *what)
 {
     const eas_dim_spec *dim = &s->dims[d];
     const int axis = d - x->batch_dims; /* as the user counts */
     if (dim->n > SHARD_AXES)
-        return base_fail(EAS_ERR_VALUE, "eager.%s: axis %d is cut along %d axes of the mesh; at most %d are possible", what, axis, dim->n,
-                         SHARD_AXES);
+        return base_fail(EAS_ERR_VALUE,
+                         "eager.%s: axis %d is cut along %d axes of the mesh; at most %d are possible", what,
+                         axis, dim->n, SHARD_AXES);
     for (int i = 0; i < dim->n; i++) {
         int a = dim->axes[i];
         if (a >= m->m.naxes)
-            return base_fail(EAS_ERR_VALUE, "eager.%s: mesh \"%s\" has %d axes, and axis %d is named", what, m->name, m->m.naxes, a);
+            return base_fail(EAS_ERR_VALUE, "eager.%s: mesh \"%s\" has %d axes, and axis %d is named", what,
+                             m->name, m->m.naxes, a);
         if (*used >> a & 1)
             return base_fail(EAS_ERR_VALUE, "eager.%s: mesh axis '%s' is used twice", what, m->axis[a]);
         *used |= 1u << a;
     }
     if (dim->n && !dim_known(node_shape(x)[d]))
-        return base_fail(EAS_ERR_VALUE,
-                         "eager.%s: axis %d has a symbolic size, and such axes cannot be cut; leave it whole or compile for a known size", what,
-                         axis);
+        return base_fail(
+            EAS_ERR_VALUE,
+            "eager.%s: axis %d has a symbolic size, and such axes cannot be cut; leave it whole or compile for a known size",
+            what, axis);
     int64_t parts = spec_parts(m, dim);
     if (dim->n && !pad && node_shape(x)[d] % parts)
         return base_fail(
@@ -248,9 +261,13 @@ eas_status spec_check(const dist_mesh *m, const eas_spec *s, const eas_node *x, 
     eas_status st = EAS_OK;
     uint32_t used = s->replicated;
     if (s->rank != x->rank)
-        return base_fail(EAS_ERR_VALUE, "eager.%s: a sharding of %d dims for a tensor of %d", what, s->rank - x->batch_dims, x->rank - x->batch_dims);
+        return base_fail(EAS_ERR_VALUE, "eager.%s: a sharding of %d dims for a tensor of %d", what,
+                         s->rank - x->batch_dims, x->rank - x->batch_dims);
     if (s->partial)
-        return base_fail(EAS_ERR_VALUE, "eager.%s: a tensor cannot be asked to be partial; partial sums follow from products and sums", what);
+        return base_fail(
+            EAS_ERR_VALUE,
+            "eager.%s: a tensor cannot be asked to be partial; partial sums follow from products and sums",
+            what);
     for (int d = 0; d < s->rank && !st; d++)
         st = check_dim(m, s, x, d, pad, &used, what);
     return st;

@@ -1,5 +1,6 @@
-/* meshes.c: graphs with tensors on several meshes. A program is of one mesh; what goes from one mesh to another (a GRAPH_SHARD on another mesh than what it is made of, as derivatives of such have them, too) is evaluated
- * on its own mesh first, and comes to the next one whole. */
+/* meshes.c: graphs with tensors on several meshes. A program is of one mesh; what goes from one mesh to
+ * another (a GRAPH_SHARD on another mesh than what it is made of, as derivatives of such have them, too) is
+ * evaluated on its own mesh first, and comes to the next one whole. */
 #include "dist.h"
 
 _Thread_local bool dist_several;
@@ -62,7 +63,9 @@ static eas_status transfers(int n, eas_node *const *nodes, VEC_NODES *out)
                 diff_set_add(&g, &seen, x);
             if (a->next < x->nin) {
                 int index, k = a->next++;
-                ok = vec_push(&stack, ((struct at){node_kind(x) == KIND_RESULT ? control_source(x, &index) : node_in(x)[k], 0}));
+                ok = vec_push(
+                    &stack, ((struct at){
+                                node_kind(x) == KIND_RESULT ? control_source(x, &index) : node_in(x)[k], 0}));
                 continue;
             }
             for (int k = 0; k < x->nin && ok; k++)
@@ -76,7 +79,8 @@ static eas_status transfers(int n, eas_node *const *nodes, VEC_NODES *out)
     return ok && !g.st ? EAS_OK : base_fail_oom(out->len);
 }
 
-eas_status dist_stage(int n, eas_node *const *nodes, dist_evaluate evaluate, eas_device *device, const eas_launch *hooks)
+eas_status dist_stage(int n, eas_node *const *nodes, dist_evaluate evaluate, eas_device *device,
+                      const eas_launch *hooks)
 {
     VEC_NODES first = {0};
     eas_status st = transfers(n, nodes, &first);

@@ -1,9 +1,13 @@
 /* mix.c: dims that are cut in the middle.
  *
- * A reshape that makes one dim of several, as a convolution does with images, rows and columns, would lose a cut of any but the first of them: parts of the new dim are then not together. But most operations do not care
- * in which order elements lie along a dim, as long as all tensors have the same order: element-wise ones, and products and sums over the dim. So the new dim is kept cut, and marked as *mixed*: its number (in the
- * `priority` of the dim's spec, which nothing else uses in this folder) says which sizes the dim is made of, and which of these the axes cut. A reshape that takes the dim apart again finds the parts as they were.
- * Whoever needs the dim as it is has it gathered (mix_gathered). Results of programs, loops, constraints and kernels are never mixed.
+ * A reshape that makes one dim of several, as a convolution does with images, rows and columns, would lose a
+ * cut of any but the first of them: parts of the new dim are then not together. But most operations do not
+ * care in which order elements lie along a dim, as long as all tensors have the same order: element-wise
+ * ones, and products and sums over the dim. So the new dim is kept cut, and marked as *mixed*: its number (in
+ * the `priority` of the dim's spec, which nothing else uses in this folder) says which sizes the dim is made
+ * of, and which of these the axes cut. A reshape that takes the dim apart again finds the parts as they were.
+ * Whoever needs the dim as it is has it gathered (mix_gathered). Results of programs, loops, constraints and
+ * kernels are never mixed.
  */
 #include "dist.h"
 
@@ -30,7 +34,9 @@ static eas_node *apart(partition *p, eas_node *x, int d, const pmix *m, int64_t 
     if (!x || x->rank + m->n - 1 > GRAPH_MAX_RANK)
         return NULL;
     for (int i = 0; i < x->rank + m->n - 1; i++)
-        shape[i] = i < d ? node_shape(x)[i] : i < d + m->n ? m->size[i - d] / (i - d == m->which ? n : 1) : node_shape(x)[i - m->n + 1];
+        shape[i] = i < d        ? node_shape(x)[i]
+                 : i < d + m->n ? m->size[i - d] / (i - d == m->which ? n : 1)
+                                : node_shape(x)[i - m->n + 1];
     return gb_reshape(&p->g, x, 0, x->rank + m->n - 1, shape);
 }
 
@@ -97,8 +103,10 @@ typedef struct reshaping {
     bool special;     /* something is mixed, before or after */
 } reshaping;
 
-/* Which factor of the dim has the cut size of the mix, and what of the mix is in it; false: the factors are not products of its sizes. */
-static bool find_cut(const eas_shard_rule *r, const eas_shard_dim *dim, const pmix *m, int *factor, pmix *inside)
+/* Which factor of the dim has the cut size of the mix, and what of the mix is in it; false: the factors are
+ * not products of its sizes. */
+static bool find_cut(const eas_shard_rule *r, const eas_shard_dim *dim, const pmix *m, int *factor,
+                     pmix *inside)
 {
     int at = 0;
     bool found = false;
@@ -204,7 +212,8 @@ static eas_dim_spec written(reshaping *w, const eas_shard_dim *dim)
         w->special = true;
         return out;
     }
-    for (int k = 0; k < dim->n; k++) { /* several cuts that cannot be told apart: all go but the outermost, if that is in single elements */
+    /* several cuts that cannot be told apart: all go but the outermost, if that is in single elements */
+    for (int k = 0; k < dim->n; k++) {
         eas_dim_spec *of = &w->of[dim->factors[k]];
         if (k || !of->n || of->priority || parts_of_dim(w->p, of) != w->r->factors[dim->factors[k]].size)
             *of = (eas_dim_spec){0};
@@ -268,9 +277,12 @@ bool partition_reshape(partition *p, pentry *e)
     if (special) {
         eas_dim shape[GRAPH_MAX_RANK];
         need.partial = out.partial = at.partial;
-        eas_node *y = reshard(p, partition_value(p, x), &need, x->rank, node_shape(x), "the new shape does not keep the parts together");
+        eas_node *y = reshard(p, partition_value(p, x), &need, x->rank, node_shape(x),
+                              "the new shape does not keep the parts together");
         spec_local_shape(p->m, &out, node_shape(n), shape);
-        e->v.n = y ? gb_new(&p->g, n->op, (eas_dtype)n->dtype, 0, n->rank, shape, n->nwords, node_words(n), 1, &y) : NULL;
+        e->v.n =
+            y ? gb_new(&p->g, n->op, (eas_dtype)n->dtype, 0, n->rank, shape, n->nwords, node_words(n), 1, &y)
+              : NULL;
         e->v.at = out;
     }
     free(w.of);

@@ -1,8 +1,10 @@
 /* partition.c: the recorded graph, which is global, as the graph of one device.
  *
- * Entries are the nodes that are needed, inputs before users, with composites replaced by what they are made of. Three walks over them: forward, how each would lie if only its inputs had a say; backward,
- * how users would like what has no layout of its own (so that what a constraint asks for is made in parts from the start); and forward again, making local nodes (rules.c) and whatever stands between
- * how an input lies and how the operation wants it (reshard.c).
+ * Entries are the nodes that are needed, inputs before users, with composites replaced by what they are made
+ * of. Three walks over them: forward, how each would lie if only its inputs had a say; backward, how users
+ * would like what has no layout of its own (so that what a constraint asks for is made in parts from the
+ * start); and forward again, making local nodes (rules.c) and whatever stands between how an input lies and
+ * how the operation wants it (reshard.c).
  */
 #include "dist.h"
 
@@ -114,7 +116,10 @@ typedef struct visit {
 
 /* Composites that have a rule of their own here. */
 static bool kept_whole(const eas_node *n) { return n->op == GRAPH_SHUFFLE_PHYSICAL || shift_is_roll(n); }
-static bool just_another_name(const eas_node *n) { return node_kind(n) == KIND_ALIAS && n->op != GRAPH_SHARD; }
+static bool just_another_name(const eas_node *n)
+{
+    return node_kind(n) == KIND_ALIAS && n->op != GRAPH_SHARD;
+}
 
 /* Lies as another tensor of the mesh does. */
 static bool lies_like(const eas_node *n) { return n->op == GRAPH_SHARD && n->nin > 1 && !dist_foreign(n, 1); }
@@ -122,14 +127,18 @@ static int children(const visit *v)
 {
     if (node_real(v->n))
         return 0;
-    return v->opened || just_another_name(v->n) || (v->n->op == GRAPH_SHARD && !lies_like(v->n)) ? 1 : v->n->nin;
+    return v->opened || just_another_name(v->n) || (v->n->op == GRAPH_SHARD && !lies_like(v->n)) ? 1
+                                                                                                 : v->n->nin;
 }
 
-/* What a barrier waits for: views are skipped, since any element will do and none has to be fetched from another device. */
+/* What a barrier waits for: views are skipped, since any element will do and none has to be fetched from
+ * another device. */
 const eas_node *barrier_source(const eas_node *n)
 {
     const eas_node *t = node_in(n)[1];
-    while (!node_real(t) && (node_kind(t) == KIND_SLICE || node_kind(t) == KIND_RESHAPE || just_another_name(t)) && node_kind(t) != KIND_RESULT)
+    while (!node_real(t) &&
+           (node_kind(t) == KIND_SLICE || node_kind(t) == KIND_RESHAPE || just_another_name(t)) &&
+           node_kind(t) != KIND_RESULT)
         t = node_in(t)[0];
     return t;
 }
@@ -139,7 +148,9 @@ static eas_node *child(const visit *v, int i)
     int index;
     if (!v->opened && v->n->op == GRAPH_BARRIER && i == 1)
         return (eas_node *)(uintptr_t)barrier_source(v->n);
-    return v->opened ? v->opened : node_kind(v->n) == KIND_RESULT ? control_source(v->n, &index) : node_in(v->n)[i];
+    return v->opened                      ? v->opened
+         : node_kind(v->n) == KIND_RESULT ? control_source(v->n, &index)
+                                          : node_in(v->n)[i];
 }
 
 static eas_status open_composite(partition *p, visit *v)
@@ -163,8 +174,10 @@ static eas_status enter(partition *p, const visit *v)
 {
     eas_node *n = v->n;
     if (n->op == GRAPH_INPUT || node_real(n))
-        return base_fail(EAS_ERR_RUNTIME, "eager: data of %s that no leaf of the program has", graph_rows[n->op].name);
-    uint32_t same = v->opened || just_another_name(n) ? (uint32_t)(partition_find(p, child(v, 0)) - p->at.at) : UINT32_MAX;
+        return base_fail(EAS_ERR_RUNTIME, "eager: data of %s that no leaf of the program has",
+                         graph_rows[n->op].name);
+    uint32_t same = v->opened || just_another_name(n) ? (uint32_t)(partition_find(p, child(v, 0)) - p->at.at)
+                                                      : UINT32_MAX;
     pentry *e = partition_add(p, n);
     if (!e)
         return p->g.st;
@@ -214,9 +227,10 @@ eas_status partition_collect(partition *p, int n, eas_node *const *roots)
 static eas_status meet(const dist_mesh *found, const dist_mesh **m)
 {
     if (*m && found && found != *m)
-        return base_fail(EAS_ERR_VALUE,
-                         "eager: one tensor lies on mesh '%s', and another on mesh '%s'; gather one, or reshard it onto the other mesh", (*m)->name,
-                         found->name);
+        return base_fail(
+            EAS_ERR_VALUE,
+            "eager: one tensor lies on mesh '%s', and another on mesh '%s'; gather one, or reshard it onto the other mesh",
+            (*m)->name, found->name);
     if (found)
         *m = found;
     return EAS_OK;
@@ -229,7 +243,8 @@ const dist_mesh *node_own_mesh(const eas_node *n)
         return parts ? parts->mesh : NULL;
     if (n->op == GRAPH_SHARD)
         return dist_mesh_at((int)(node_words(n)[SHARD_MESH] & 0xffff));
-    return n->op == GRAPH_INPUT && n->nwords > 1 ? dist_mesh_at((int)(node_words(n)[1 + SHARD_MESH] & 0xffff)) : NULL;
+    return n->op == GRAPH_INPUT && n->nwords > 1 ? dist_mesh_at((int)(node_words(n)[1 + SHARD_MESH] & 0xffff))
+                                                 : NULL;
 }
 
 static eas_status mesh_below(diff_set *seen, gbuild *g, int n, eas_node *const *nodes, const dist_mesh **m)
@@ -273,7 +288,8 @@ eas_status partition_mesh(int n, eas_node *const *nodes, const dist_mesh **m)
 /* ---- forward and backward ---- */
 
 /* The layout of `other` for the last dims of n, and that of the input for the dims in front of them. */
-void spec_like(const eas_node *n, const eas_spec *in, const eas_node *other, const eas_spec *like, eas_spec *out)
+void spec_like(const eas_node *n, const eas_spec *in, const eas_node *other, const eas_spec *like,
+               eas_spec *out)
 {
     int extra = n->rank - other->rank;
     uint32_t used = 0;
@@ -373,7 +389,8 @@ static void follow_inputs(partition *p, pentry *e)
     else if (e->n->op == GRAPH_SHARD && e->n->nin > 1 && !lies_like(e->n))
         e->ahead = (eas_spec){.rank = e->n->rank};
     else if (e->n->op == GRAPH_SHARD && e->n->nin > 1)
-        spec_like(e->n, spec_ahead(p, node_in(e->n)[0]), node_in(e->n)[1], spec_ahead(p, node_in(e->n)[1]), &e->ahead);
+        spec_like(e->n, spec_ahead(p, node_in(e->n)[0]), node_in(e->n)[1], spec_ahead(p, node_in(e->n)[1]),
+                  &e->ahead);
     else if (e->n->op == GRAPH_SHARD)
         target_of(e->n, spec_ahead(p, node_in(e->n)[0]), &e->ahead);
     else if (node_kind(e->n) == KIND_RESULT)
@@ -445,7 +462,8 @@ static void backward(partition *p, pentry *e)
     assign_free(&a);
 }
 
-/* A root that was not computed from anything sharded becomes an ordinary tensor, whatever layout its users prefer. */
+/* A root that was not computed from anything sharded becomes an ordinary tensor, whatever layout its users
+ * prefer. */
 static void keep_whole_roots(partition *p)
 {
     for (uint32_t i = 0; i < p->roots.len && !p->around && !p->any_layout; i++) {
@@ -491,7 +509,8 @@ pvalue *partition_value(partition *p, const eas_node *n)
     pentry *e = partition_find(p, n);
     if (e->rest.n) {
         eas_spec whole = e->v.at;
-        eas_node *r = reshard(p, &e->rest, &whole, n->rank, node_shape(n), "sums of one value are reduced together");
+        eas_node *r =
+            reshard(p, &e->rest, &whole, n->rank, node_shape(n), "sums of one value are reduced together");
         e->rest.n = NULL;
         e->v.n = gd2(&p->g, GRAPH_ADD, e->v.n, r);
     }

@@ -1,4 +1,5 @@
-/* parts.c: data of a node in parts. The node's buffer is then one without memory, which owns the parts: other folders see a node with data, and only this folder looks inside. */
+/* parts.c: data of a node in parts. The node's buffer is then one without memory, which owns the parts: other
+ * folders see a node with data, and only this folder looks inside. */
 #include "dist.h"
 
 static void drop(void *ctx)
@@ -13,11 +14,13 @@ dist_parts *parts_of_buffer(const eas_buffer *b) { return b && b->done == drop ?
 
 dist_parts *parts_of(const eas_node *n)
 {
-    return n->flags & NODE_SHARDED ? parts_of_buffer(atomic_load_explicit(&((eas_node *)(uintptr_t)n)->buf, memory_order_acquire)) : NULL;
+    return n->flags & NODE_SHARDED
+             ? parts_of_buffer(atomic_load_explicit(&((eas_node *)(uintptr_t)n)->buf, memory_order_acquire))
+             : NULL;
 }
 
-eas_status parts_new(const dist_mesh *m, const eas_spec *s, bool pad, eas_device *d, int64_t first, int64_t n, eas_buffer *const *at,
-                     eas_buffer **out)
+eas_status parts_new(const dist_mesh *m, const eas_spec *s, bool pad, eas_device *d, int64_t first, int64_t n,
+                     eas_buffer *const *at, eas_buffer **out)
 {
     static char nothing[16];
     dist_parts *p = calloc(1, sizeof *p + sizeof *p->at * (size_t)n);
@@ -38,7 +41,8 @@ eas_status parts_new(const dist_mesh *m, const eas_spec *s, bool pad, eas_device
 bool parts_all_here(const dist_parts *p)
 {
     comm *world;
-    return p->n == p->mesh->ndevices && !comm_world(&world) && world->size == 1 && eas_device_has_host_memory(eas_buffer_device(p->at[0]));
+    return p->n == p->mesh->ndevices && !comm_world(&world) && world->size == 1 &&
+           eas_device_has_host_memory(eas_buffer_device(p->at[0]));
 }
 
 /* ---- looking ---- */
@@ -65,29 +69,33 @@ eas_status eas_node_part(const eas_node *n, int64_t device, eas_buffer **out, in
     NEED(n, EAS_ERR_HANDLE);
     const dist_parts *p = parts_of(n);
     if (!p)
-        return base_fail(EAS_ERR_VALUE, "eager: the tensor does not lie in parts on a mesh, or has no data yet");
+        return base_fail(EAS_ERR_VALUE,
+                         "eager: the tensor does not lie in parts on a mesh, or has no data yet");
     if (device < p->first || device >= p->first + p->n)
-        return base_fail(EAS_ERR_VALUE, "eager: device %lld of mesh '%s' is not of this process, which has %lld devices from %lld on",
-                         (long long)device, p->mesh->name, (long long)p->n, (long long)p->first);
+        return base_fail(
+            EAS_ERR_VALUE,
+            "eager: device %lld of mesh '%s' is not of this process, which has %lld devices from %lld on",
+            (long long)device, p->mesh->name, (long long)p->n, (long long)p->first);
     spec_local_shape(p->mesh, &p->spec, node_shape(n), shape);
     *out = p->at[device - p->first];
     return EAS_OK;
 }
 
-static eas_status check_part(const dist_mesh *m, const eas_spec *s, eas_dtype dt, int rank, const int64_t *shape, const eas_buffer *b, int64_t i)
+static eas_status check_part(const dist_mesh *m, const eas_spec *s, eas_dtype dt, int rank,
+                             const int64_t *shape, const eas_buffer *b, int64_t i)
 {
     eas_dim local[EAS_MAX_RANK], count;
     (void)rank;
     spec_local_shape(m, s, shape, local);
     count = dim_product(s->rank, local);
     if (eas_buffer_size(b) < (size_t)count * eas_dtype_size(dt))
-        return base_fail(EAS_ERR_VALUE, "eager: part %lld has %zu bytes, and %lld are wanted", (long long)i, eas_buffer_size(b),
-                         (long long)count * (long long)eas_dtype_size(dt));
+        return base_fail(EAS_ERR_VALUE, "eager: part %lld has %zu bytes, and %lld are wanted", (long long)i,
+                         eas_buffer_size(b), (long long)count * (long long)eas_dtype_size(dt));
     return EAS_OK;
 }
 
-eas_status eas_node_from_parts(int mesh, const eas_spec *spec, int pad, eas_dtype dt, int rank, const int64_t *shape, int64_t n,
-                               eas_buffer *const *parts, eas_node **out)
+eas_status eas_node_from_parts(int mesh, const eas_spec *spec, int pad, eas_dtype dt, int rank,
+                               const int64_t *shape, int64_t n, eas_buffer *const *parts, eas_node **out)
 {
     NEED(spec, EAS_ERR_HANDLE);
     NEED(rank <= 0 || shape, EAS_ERR_HANDLE);
@@ -99,7 +107,8 @@ eas_status eas_node_from_parts(int mesh, const eas_spec *spec, int pad, eas_dtyp
         return base_fail(EAS_ERR_VALUE, "there is no mesh %d", mesh);
     eas_status st = dist_devices(m, &first, &count);
     if (!st && n != count)
-        st = base_fail(EAS_ERR_VALUE, "eager: %lld parts for the %lld devices of this process", (long long)n, (long long)count);
+        st = base_fail(EAS_ERR_VALUE, "eager: %lld parts for the %lld devices of this process", (long long)n,
+                       (long long)count);
     eas_node *node = NULL;
     eas_buffer *b = NULL;
     if (!st)
@@ -149,14 +158,15 @@ eas_status eas_node_shard(eas_node *x, int mesh, const eas_spec *spec, int pad, 
     eas_status st = spec_check(m, spec, x, pad, "shard");
     if (st)
         return st;
-    st = node_new(GRAPH_SHARD, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), shard_words(m, spec, pad, words), words, 1, &x, out);
+    st = node_new(GRAPH_SHARD, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x),
+                  shard_words(m, spec, pad, words), words, 1, &x, out);
     if (!st)
         node_hand_out(*out);
     return st;
 }
 
-eas_status eas_node_input_sharded(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, int mesh,
-                                  const eas_spec *spec, int pad, eas_node **out)
+eas_status eas_node_input_sharded(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims,
+                                  eas_device *d, int mesh, const eas_spec *spec, int pad, eas_node **out)
 {
     NEED(spec, EAS_ERR_HANDLE);
     NEED(rank <= 0 || shape, EAS_ERR_HANDLE);
@@ -185,8 +195,8 @@ eas_status eas_node_input_sharded(int index, eas_dtype dt, int rank, const eas_d
 
 /* ---- putting together ---- */
 
-static void copy_block(const dist_parts *p, const eas_node *n, const eas_dim *local, const int64_t *at, int d, size_t size, const char *from,
-                       char *to)
+static void copy_block(const dist_parts *p, const eas_node *n, const eas_dim *local, const int64_t *at, int d,
+                       size_t size, const char *from, char *to)
 {
     const eas_dim *shape = node_shape(n);
     int64_t start = d < n->rank ? mesh_index(p->mesh, &p->spec.dims[d], at) * local[d] : 0;
@@ -222,10 +232,12 @@ static eas_status assemble(const dist_parts *p, eas_node *n, eas_node **out)
     spec_local_shape(p->mesh, &p->spec, node_shape(n), local);
     for (int d = 0; d < n->rank; d++)
         empty |= node_shape(n)[d] == 0;
-    eas_status st = eas_buffer_new(device, (size_t)dim_product(n->rank, node_shape(n)) * eas_dtype_size(dt), &b);
+    eas_status st =
+        eas_buffer_new(device, (size_t)dim_product(n->rank, node_shape(n)) * eas_dtype_size(dt), &b);
     for (int64_t k = 0; k < p->n && !st && !empty; k++) {
         mesh_coordinates(p->mesh, p->first + k, at);
-        copy_block(p, n, local, at, 0, eas_dtype_size(dt), eas_buffer_address(p->at[k]), eas_buffer_address(b));
+        copy_block(p, n, local, at, 0, eas_dtype_size(dt), eas_buffer_address(p->at[k]),
+                   eas_buffer_address(b));
     }
     if (!st)
         st = eas_node_from_buffer(b, dt, n->rank, node_shape(n), 0, NULL, out);

@@ -1,8 +1,12 @@
-/* place.c: concatenations, and updates of a slice, along a cut dim: tensors are put next to each other, or one over a part of another.
+/* place.c: concatenations, and updates of a slice, along a cut dim: tensors are put next to each other, or
+ * one over a part of another.
  *
- * The result is cut. Each device finds of every input the elements that lie in its part of the result, and selects between them by their global places. An input that is whole along the dim gives them for nothing. One in
- * parts is shifted: the input is a slice of the result, so the result restricted to it is the input padded, and only elements that change their device are sent (halo.c); where that would be more than gathering that
- * input, it is gathered. An input that is still to be summed stays so in a concatenation of such.
+ * The result is cut. Each device finds of every input the elements that lie in its part of the result, and
+ * selects between them by their global places. An input that is whole along the dim gives them for nothing.
+ * One in parts is shifted: the input is a slice of the result, so the result restricted to it is the input
+ * padded, and only elements that change their device are sent (halo.c); where that would be more than
+ * gathering that input, it is gathered. An input that is still to be summed stays so in a concatenation of
+ * such.
  */
 #include "shift.h"
 
@@ -19,7 +23,8 @@ static bool is_update(const eas_node *n) { return node_kind(n) == KIND_UPDATE &&
 /* Sizes and places are known, and nothing is empty. */
 static bool is_placing(const eas_node *n)
 {
-    if (node_real(n) || !(node_kind(n) == KIND_CONCAT || is_update(n)) || !shift_known_sizes(n) || shift_is(n))
+    if (node_real(n) || !(node_kind(n) == KIND_CONCAT || is_update(n)) || !shift_known_sizes(n) ||
+        shift_is(n))
         return false;
     for (int i = 0; i < n->nwords; i++)
         if (dim_is_expr(node_words(n)[i]))
@@ -35,7 +40,10 @@ static bool is_placing(const eas_node *n)
 }
 
 /* Do elements of the inputs lie at other places in the result along this dim? */
-static bool moves(const placing *w, int d) { return w->concat ? d == w->dim : node_shape(node_in(w->n)[1])[d] != node_shape(w->n)[d]; }
+static bool moves(const placing *w, int d)
+{
+    return w->concat ? d == w->dim : node_shape(node_in(w->n)[1])[d] != node_shape(w->n)[d];
+}
 
 /* One factor for each dim, in all inputs and in the result. */
 static eas_status rule_of(const placing *w, eas_shard_rule **out)
@@ -59,7 +67,8 @@ static eas_status rule_of(const placing *w, eas_shard_rule **out)
     return EAS_OK;
 }
 
-/* Is a dim cut along which elements move, into at most as many parts as it has elements? False, and nothing is assigned, otherwise. */
+/* Is a dim cut along which elements move, into at most as many parts as it has elements? False, and nothing
+ * is assigned, otherwise. */
 static bool assign(placing *w, const eas_spec *const *in, const eas_spec *want)
 {
     partition *p = w->p;
@@ -96,21 +105,30 @@ static bool assign(placing *w, const eas_spec *const *in, const eas_spec *want)
 
 static placing begin(partition *p, eas_node *n)
 {
-    return (placing){.p = p, .n = n, .concat = node_kind(n) == KIND_CONCAT, .dim = node_kind(n) == KIND_CONCAT ? (int)node_words(n)[0] : -1};
+    return (placing){.p = p,
+                     .n = n,
+                     .concat = node_kind(n) == KIND_CONCAT,
+                     .dim = node_kind(n) == KIND_CONCAT ? (int)node_words(n)[0] : -1};
 }
 
 /* How input i lies along the dims, and how the map of its places to those of the result is. */
 static along along_of(const placing *w, int i, int d, int64_t start)
 {
     int64_t step = w->concat ? 1 : node_words(w->n)[w->n->rank + d], size = node_shape(node_in(w->n)[i])[d];
-    along x = {.between = size > 1 ? step - 1 : 0, .a = -start, .step = 1, .reach = 1, .out = node_shape(w->n)[d], .moves = true};
+    along x = {.between = size > 1 ? step - 1 : 0,
+               .a = -start,
+               .step = 1,
+               .reach = 1,
+               .out = node_shape(w->n)[d],
+               .moves = true};
     x.in = size * (1 + x.between);
     x.v = (view){0, 0, x.in};
     return x;
 }
 
 /* Elements start, start + step, ... of the result are x's, which is whole along dim; others are any. */
-static eas_node *put_whole(placing *w, eas_node *x, int dim, const eas_dim_spec *axes, int64_t start, int64_t step)
+static eas_node *put_whole(placing *w, eas_node *x, int dim, const eas_dim_spec *axes, int64_t start,
+                           int64_t step)
 {
     gbuild *g = &w->p->g;
     if (g->st || !x)
@@ -120,11 +138,13 @@ static eas_node *put_whole(placing *w, eas_node *x, int dim, const eas_dim_spec 
     at = gd2(g, GRAPH_SUB, at, gb_int(g, EAS_I64, start));
     if (step > 1)
         at = gd2(g, GRAPH_FLOORDIV, at, gb_int(g, EAS_I64, step));
-    at = gd2(g, GRAPH_MINIMUM, gd2(g, GRAPH_MAXIMUM, at, gb_int(g, EAS_I64, 0)), gb_int(g, EAS_I64, size - 1));
+    at =
+        gd2(g, GRAPH_MINIMUM, gd2(g, GRAPH_MAXIMUM, at, gb_int(g, EAS_I64, 0)), gb_int(g, EAS_I64, size - 1));
     return gb_gather(g, x, at, 0, dim);
 }
 
-/* Input i in the result's layout, at its places along the dims where elements move; other elements are any. starts: per dim. */
+/* Input i in the result's layout, at its places along the dims where elements move; other elements are any.
+ * starts: per dim. */
 static eas_node *put(placing *w, int i, const int64_t *starts)
 {
     partition *p = w->p;
@@ -142,13 +162,15 @@ static eas_node *put(placing *w, int i, const int64_t *starts)
             s.d[d].between = 0;
     }
     eas_node *x =
-        reshard(p, v, &need, in->rank, node_shape(in), w->concat ? "what is concatenated lies alike" : "what replaces a slice lies as that does");
+        reshard(p, v, &need, in->rank, node_shape(in),
+                w->concat ? "what is concatenated lies alike" : "what replaces a slice lies as that does");
     x = shift_spread(&s, x);
     for (int d = 0; d < in->rank && x; d++) {
         if (!moves(w, d))
             continue;
-        x = need.dims[d].n ? halo_exchange(&s, x, d, &need.dims[d])
-                           : put_whole(w, x, d, &w->a.of[d], starts[d], w->concat ? 1 : node_words(w->n)[w->n->rank + d]);
+        x = need.dims[d].n
+              ? halo_exchange(&s, x, d, &need.dims[d])
+              : put_whole(w, x, d, &w->a.of[d], starts[d], w->concat ? 1 : node_words(w->n)[w->n->rank + d]);
     }
     return x;
 }
@@ -182,15 +204,19 @@ static eas_node *replaced(placing *w, const eas_spec *at)
     const eas_node *n = w->n;
     eas_node *all = NULL;
     for (int d = 0; d < n->rank && !g->st; d++) {
-        int64_t size = node_shape(node_in(n)[1])[d], start = node_words(n)[d], step = node_words(n)[n->rank + d];
+        int64_t size = node_shape(node_in(n)[1])[d], start = node_words(n)[d],
+                step = node_words(n)[n->rank + d];
         if (!moves(w, d))
             continue;
-        eas_node *x = halo_places(w->p, &at->dims[d], spec_local(w->p->m, &at->dims[d], node_shape(n)[d]), n->rank, d);
+        eas_node *x =
+            halo_places(w->p, &at->dims[d], spec_local(w->p->m, &at->dims[d], node_shape(n)[d]), n->rank, d);
         eas_node *in = gd2(g, GRAPH_LOGICAL_AND, gd2(g, GRAPH_GREATER_EQUAL, x, gb_int(g, EAS_I64, start)),
                            gd2(g, GRAPH_LESS, x, gb_int(g, EAS_I64, start + (size - 1) * step + 1)));
         if (step > 1 && size > 1)
             in = gd2(g, GRAPH_LOGICAL_AND, in,
-                     gd2(g, GRAPH_EQUAL, gd2(g, GRAPH_MOD, gd2(g, GRAPH_SUB, x, gb_int(g, EAS_I64, start)), gb_int(g, EAS_I64, step)),
+                     gd2(g, GRAPH_EQUAL,
+                         gd2(g, GRAPH_MOD, gd2(g, GRAPH_SUB, x, gb_int(g, EAS_I64, start)),
+                             gb_int(g, EAS_I64, step)),
                          gb_int(g, EAS_I64, 0)));
         all = all ? gd2(g, GRAPH_LOGICAL_AND, all, in) : in;
     }
@@ -203,7 +229,8 @@ static eas_node *updated(placing *w, const eas_spec *at)
     eas_node *x = node_in(w->n)[0];
     eas_spec need;
     assign_spec(&w->a, 0, &need);
-    eas_node *old = reshard(p, partition_value(p, x), &need, x->rank, node_shape(x), "a tensor and what replaces a slice of it lie alike");
+    eas_node *old = reshard(p, partition_value(p, x), &need, x->rank, node_shape(x),
+                            "a tensor and what replaces a slice of it lie alike");
     eas_node *update = put(w, 1, node_words(w->n));
     return p->g.st ? NULL : gd_where(&p->g, replaced(w, at), update, old);
 }

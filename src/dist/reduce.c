@@ -1,7 +1,9 @@
 /* reduce.c: joining the blocks of several ranks.
  *
- * All engines call reduce_blocks, so that a reduction gives the same bits wherever it runs. Elements go through in blocks of BLOCK bytes that stay in the first cache: the tree over the inputs is walked for
- * each block, inputs are read once where they lie, and the result is copied to every output. f16 and bf16 are widened to f32 at the leaves and rounded at the root, by integer operations that give the same bits with
+ * All engines call reduce_blocks, so that a reduction gives the same bits wherever it runs. Elements go
+ * through in blocks of BLOCK bytes that stay in the first cache: the tree over the inputs is walked for each
+ * block, inputs are read once where they lie, and the result is copied to every output. f16 and bf16 are
+ * widened to f32 at the leaves and rounded at the root, by integer operations that give the same bits with
  * every instruction set. The loops are compiled twice, for the base instruction set and for AVX2.
  */
 #include "reduce.h"
@@ -16,7 +18,8 @@
 #endif
 
 enum { BLOCK = 4096, DEPTH = 14 }; /* bytes of widened elements; groups have fewer than 2^DEPTH members */
-static const size_t STREAM = 4u << 20; /* results of this size and more are not read from the cache by whoever comes next */
+/* results of this size and more are not read from the cache by whoever comes next */
+static const size_t STREAM = 4u << 20;
 
 /* dst may be an operand, element by element; it never overlaps one shifted */
 #if defined(__clang__)
@@ -104,7 +107,8 @@ INLINE uint32_t as_bits(float f)
     return u;
 }
 
-/* A subnormal is made by subtracting 0.5 from 0.5 + m 2^-24: exact, and no operand is subnormal, which processors are slow at. */
+/* A subnormal is made by subtracting 0.5 from 0.5 + m 2^-24: exact, and no operand is subnormal, which
+ * processors are slow at. */
 INLINE uint32_t f16_widen(uint32_t h)
 {
     uint32_t sign = (h & 0x8000) << 16, m = h & 0x7fff, u = m << 13;
@@ -152,12 +156,19 @@ typedef struct loops {
 } loops;
 
 #define LOOPS(name, target) \
-    target static void join_##name(comm_reduction red, eas_dtype dt, void *d, const void *a, const void *b, int64_t n) \
+    target static void join_##name(comm_reduction red, eas_dtype dt, void *d, const void *a, const void *b, \
+                                   int64_t n) \
     { \
         join_body(red, dt, d, a, b, n); \
     } \
-    target static void widen_##name(eas_dtype dt, uint32_t *d, const uint16_t *s, int64_t n) { widen_body(dt, d, s, n); } \
-    target static void round_##name(eas_dtype dt, uint16_t *d, const uint32_t *s, int64_t n) { round_body(dt, d, s, n); } \
+    target static void widen_##name(eas_dtype dt, uint32_t *d, const uint16_t *s, int64_t n) \
+    { \
+        widen_body(dt, d, s, n); \
+    } \
+    target static void round_##name(eas_dtype dt, uint16_t *d, const uint32_t *s, int64_t n) \
+    { \
+        round_body(dt, d, s, n); \
+    } \
     static const loops loops_##name = {join_##name, widen_##name, round_##name};
 
 LOOPS(base, )
@@ -169,7 +180,8 @@ AVX2 static void widen_f16c(eas_dtype dt, uint32_t *dst, const uint16_t *src, in
 {
     int64_t i = 0;
     for (; dt == EAS_F16 && i + 8 <= n; i += 8)
-        _mm256_storeu_ps((float *)(void *)(dst + i), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(src + i))));
+        _mm256_storeu_ps((float *)(void *)(dst + i),
+                         _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(src + i))));
     widen_avx2(dt, dst + i, src + i, n - i);
 }
 
@@ -213,7 +225,8 @@ static void stream(char *dst, const char *src, size_t bytes)
     size_t i = head;
     for (; i + 64 <= bytes; i += 64)
         for (int k = 0; k < 64; k += 16)
-            _mm_stream_si128((__m128i *)(void *)(dst + i + k), _mm_loadu_si128((const __m128i *)(const void *)(src + i + k)));
+            _mm_stream_si128((__m128i *)(void *)(dst + i + k),
+                             _mm_loadu_si128((const __m128i *)(const void *)(src + i + k)));
     memcpy(dst + i, src + i, bytes - i);
 }
 static void stream_done(void) { _mm_sfence(); }
@@ -242,7 +255,8 @@ typedef struct walk {
     eas_dtype dt;
     const void *const *in;
     int64_t at, n; /* elements of this block */
-    _Alignas(64) char scratch[DEPTH + 1][BLOCK]; /* the result of a subtree, by its depth; its left child's lies in the same place */
+    /* the result of a subtree, by its depth; its left child's lies in the same place */
+    _Alignas(64) char scratch[DEPTH + 1][BLOCK];
 } walk;
 
 static bool is_half(eas_dtype dt) { return dt == EAS_F16 || dt == EAS_BF16; }
@@ -267,7 +281,8 @@ static const void *subtree(walk *w, int lo, int hi, int depth)
     return w->scratch[depth];
 }
 
-void reduce_blocks(comm_reduction red, eas_dtype dt, int n, const void *const *in, int nouts, void *const *outs, int64_t count)
+void reduce_blocks(comm_reduction red, eas_dtype dt, int n, const void *const *in, int nouts,
+                   void *const *outs, int64_t count)
 {
     walk w;
     w.l = the_loops(), w.red = red, w.dt = dt, w.in = in;

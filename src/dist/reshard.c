@@ -1,11 +1,14 @@
 /* reshard.c: converts a tensor from one layout to another.
  *
- * Steps that make progress towards the target are done in the order of what they save: sums first (of a part only, where the target cuts a dim along the summed axis: reduce_scatter), then slices, which
- * cost nothing and make everything after them smaller, then axes that move from one dim to another (all_to_all), then gathers. Axes of a dim are nested, the outermost first, so the innermost go and
- * come first. Dims in uneven parts are gathered whole and cut anew.
+ * Steps that make progress towards the target are done in the order of what they save: sums first (of a part
+ * only, where the target cuts a dim along the summed axis: reduce_scatter), then slices, which cost nothing
+ * and make everything after them smaller, then axes that move from one dim to another (all_to_all), then
+ * gathers. Axes of a dim are nested, the outermost first, so the innermost go and come first. Dims in uneven
+ * parts are gathered whole and cut anew.
  *
- * Collectives work on blocks that lie together: what is gathered comes with a dim of the group's members in front, and what is scattered has one. Moving that dim to its place is a view, which whoever
- * reads it computes with.
+ * Collectives work on blocks that lie together: what is gathered comes with a dim of the group's members in
+ * front, and what is scattered has one. Moving that dim to its place is a view, which whoever reads it
+ * computes with.
  */
 #include "dist.h"
 
@@ -42,12 +45,13 @@ static int64_t site_of(partition *p)
     return p->sites->len - 1;
 }
 
-static eas_node *collective(partition *p, coll_kind kind, coll_join join, const eas_dim_spec *axes, eas_node *x, int npairs, const int64_t *pairs,
-                            const char *why)
+static eas_node *collective(partition *p, coll_kind kind, coll_join join, const eas_dim_spec *axes,
+                            eas_node *x, int npairs, const int64_t *pairs, const char *why)
 {
     if (p->g.st || !x)
         return NULL;
-    int64_t group = spec_parts(p->m, axes), *words = malloc(sizeof *words * (size_t)(COLL_WORDS + 2 * npairs));
+    int64_t group = spec_parts(p->m, axes),
+            *words = malloc(sizeof *words * (size_t)(COLL_WORDS + 2 * npairs));
     eas_node *r = NULL;
     if (!words)
         return partition_keep(p, base_fail_oom((size_t)npairs), NULL);
@@ -93,7 +97,9 @@ static eas_node *merge_front(partition *p, eas_node *x, int dim)
     if (!m)
         return NULL;
     for (int d = 0; d + 1 < m->rank; d++)
-        shape[d] = d < dim ? node_shape(m)[d] : d == dim ? gb_dim(&p->g, EAS_DIM_MUL, node_shape(m)[d], node_shape(m)[d + 1]) : node_shape(m)[d + 1];
+        shape[d] = d < dim  ? node_shape(m)[d]
+                 : d == dim ? gb_dim(&p->g, EAS_DIM_MUL, node_shape(m)[d], node_shape(m)[d + 1])
+                            : node_shape(m)[d + 1];
     return gb_reshape(&p->g, m, 0, m->rank - 1, shape);
 }
 
@@ -104,13 +110,18 @@ static eas_node *split_dim(partition *p, eas_node *x, int dim, int64_t n)
     if (!x)
         return NULL;
     for (int d = 0; d <= x->rank; d++)
-        shape[d] = d < dim ? node_shape(x)[d] : d == dim ? n : d == dim + 1 ? node_shape(x)[dim] / n : node_shape(x)[d - 1];
+        shape[d] = d < dim      ? node_shape(x)[d]
+                 : d == dim     ? n
+                 : d == dim + 1 ? node_shape(x)[dim] / n
+                                : node_shape(x)[d - 1];
     return gb_reshape(&p->g, x, 0, x->rank + 1, shape);
 }
 
 eas_node *coll_gather(partition *p, eas_node *x, const eas_dim_spec *axes, int dim, const char *why)
 {
-    return spec_parts(p->m, axes) == 1 ? x : merge_front(p, collective(p, COLL_GATHER, JOIN_SUM, axes, x, 0, NULL, why), dim);
+    return spec_parts(p->m, axes) == 1
+             ? x
+             : merge_front(p, collective(p, COLL_GATHER, JOIN_SUM, axes, x, 0, NULL, why), dim);
 }
 
 static eas_node *coll_scatter(partition *p, eas_node *x, const eas_dim_spec *axes, int dim, const char *why)
@@ -120,13 +131,16 @@ static eas_node *coll_scatter(partition *p, eas_node *x, const eas_dim_spec *axe
 }
 
 /* The axes stop cutting dim `from` and cut dim `to`. */
-static eas_node *coll_exchange(partition *p, eas_node *x, const eas_dim_spec *axes, int from, int to, const char *why)
+static eas_node *coll_exchange(partition *p, eas_node *x, const eas_dim_spec *axes, int from, int to,
+                               const char *why)
 {
     eas_node *s = split_dim(p, x, to, spec_parts(p->m, axes));
-    return merge_front(p, collective(p, COLL_EXCHANGE, JOIN_SUM, axes, gb_move(&p->g, s, to, 0), 0, NULL, why), from);
+    return merge_front(
+        p, collective(p, COLL_EXCHANGE, JOIN_SUM, axes, gb_move(&p->g, s, to, 0), 0, NULL, why), from);
 }
 
-eas_node *coll_permute(partition *p, eas_node *x, const eas_dim_spec *axes, int n, const int64_t *pairs, const char *why)
+eas_node *coll_permute(partition *p, eas_node *x, const eas_dim_spec *axes, int n, const int64_t *pairs,
+                       const char *why)
 {
     return collective(p, COLL_PERMUTE, JOIN_SUM, axes, x, n, pairs, why);
 }
@@ -139,7 +153,8 @@ static eas_node *padded_to(partition *p, eas_node *x, int dim, eas_dim size)
         return p->g.st ? NULL : x;
     memcpy(shape, node_shape(x), sizeof *shape * x->rank);
     shape[dim] = size;
-    return gb_new(&p->g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, 0, x->rank, shape, x->rank, before, 2, (eas_node *[]){x, gd_num(&p->g, x, 0)});
+    return gb_new(&p->g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, 0, x->rank, shape, x->rank, before, 2,
+                  (eas_node *[]){x, gd_num(&p->g, x, 0)});
 }
 
 eas_node *local_block(partition *p, eas_node *x, const eas_dim_spec *axes, int dim)
@@ -166,8 +181,8 @@ typedef struct moving {
 static bool comes_next(const moving *w, int d, int axis)
 {
     const eas_dim_spec *at = &w->at.dims[d], *to = &w->to->dims[d];
-    return to->n > at->n && !memcmp(at->axes, to->axes, at->n) && to->axes[at->n] == axis && !spec_uneven(w->p->m, to, w->shape[d]) &&
-           !spec_uneven(w->p->m, at, w->shape[d]);
+    return to->n > at->n && !memcmp(at->axes, to->axes, at->n) && to->axes[at->n] == axis &&
+           !spec_uneven(w->p->m, to, w->shape[d]) && !spec_uneven(w->p->m, at, w->shape[d]);
 }
 
 static int next_dim(const moving *w, int axis)
@@ -216,7 +231,8 @@ static bool slice_step(moving *w)
                 free &= !(used >> to->axes[i] & 1);
             more = free ? *to : more;
         } else
-            for (int i = at->n; i < to->n && !(used >> to->axes[i] & 1) && (i > at->n || comes_next(w, d, to->axes[i])); i++)
+            for (int i = at->n;
+                 i < to->n && !(used >> to->axes[i] & 1) && (i > at->n || comes_next(w, d, to->axes[i])); i++)
                 append(&more, to->axes[i]);
         if (!more.n)
             continue;
@@ -273,12 +289,14 @@ static bool gather_step(moving *w)
 static eas_node *remembered(const partition *p, const pvalue *x, const eas_spec *to)
 {
     for (uint32_t i = 0; i < p->memo.len; i++)
-        if (p->memo.at[i].from == x->n && spec_same(&p->memo.at[i].before, &x->at) && spec_same(&p->memo.at[i].after, to))
+        if (p->memo.at[i].from == x->n && spec_same(&p->memo.at[i].before, &x->at) &&
+            spec_same(&p->memo.at[i].after, to))
             return p->memo.at[i].to;
     return NULL;
 }
 
-/* Gathers mixed dims (mix.c) that the target does not have in the same form. Returns the target without mixed dims that are still to be made: with_mixes makes them last. */
+/* Gathers mixed dims (mix.c) that the target does not have in the same form. Returns the target without mixed
+ * dims that are still to be made: with_mixes makes them last. */
 static eas_spec without_mixes(moving *w)
 {
     eas_spec to = *w->to;
@@ -303,7 +321,8 @@ static void with_mixes(moving *w, const eas_spec *to)
         }
 }
 
-eas_node *reshard(partition *p, const pvalue *x, const eas_spec *to, int rank, const eas_dim *shape, const char *why)
+eas_node *reshard(partition *p, const pvalue *x, const eas_spec *to, int rank, const eas_dim *shape,
+                  const char *why)
 {
     moving w = {p, x->n, x->at, to, shape, why};
     (void)rank;

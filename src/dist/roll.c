@@ -1,4 +1,5 @@
-/* roll.c: rolls along a cut dim. A roll by whole parts is one permutation of parts; otherwise two: of the parts' ends and of their beginnings. */
+/* roll.c: rolls along a cut dim. A roll by whole parts is one permutation of parts; otherwise two: of the
+ * parts' ends and of their beginnings. */
 #include "shift.h"
 
 bool shift_is_roll(const eas_node *n)
@@ -29,7 +30,8 @@ eas_status shift_roll_rule(const eas_node *n, eas_shard_rule **out)
 }
 
 /* The last rows of each part (or, of `first`, its first ones) to the device `hops` further, around. */
-static eas_node *around(partition *p, eas_node *x, int dim, const eas_dim_spec *axes, int64_t n, int64_t hops, int64_t rows, bool first)
+static eas_node *around(partition *p, eas_node *x, int dim, const eas_dim_spec *axes, int64_t n, int64_t hops,
+                        int64_t rows, bool first)
 {
     int64_t *pairs = malloc(sizeof *pairs * 2 * (size_t)n);
     if (!pairs)
@@ -45,12 +47,14 @@ static eas_node *around(partition *p, eas_node *x, int dim, const eas_dim_spec *
     return part;
 }
 
-static eas_node *rolled(partition *p, eas_node *x, int dim, const eas_dim_spec *axes, int64_t size, int64_t shift)
+static eas_node *rolled(partition *p, eas_node *x, int dim, const eas_dim_spec *axes, int64_t size,
+                        int64_t shift)
 {
     gbuild *g = &p->g;
     if (g->st || !x || size == 0)
         return g->st ? NULL : x;
-    int64_t n = spec_parts(p->m, axes), li = node_shape(x)[dim], by = ((shift % size) + size) % size, hops = by / li, rows = by % li;
+    int64_t n = spec_parts(p->m, axes), li = node_shape(x)[dim], by = ((shift % size) + size) % size,
+            hops = by / li, rows = by % li;
     eas_node *ends = rows ? around(p, x, dim, axes, n, hops + 1, rows, false) : NULL;
     eas_node *rest = around(p, x, dim, axes, n, hops, li - rows, true);
     return !rows || g->st ? rest : gb_concat(g, dim, 2, (eas_node *[]){ends, rest});

@@ -1,8 +1,10 @@
 /* rules.c: each kind of operation on parts.
  *
- * Most kinds need no more than their rule in factors: inputs are laid out as the factors are cut, and the operation runs on the parts with the same words. Dims that a rule does not cut are whole on every
- * device. What knows about places along a cut dim (indices) is told where the device's part begins. A sum over a cut dim leaves a partial result, which whoever needs the sum reduces; other reductions are
- * joined at once. Elements that only pad a dim are replaced by the neutral element before they could count.
+ * Most kinds need no more than their rule in factors: inputs are laid out as the factors are cut, and the
+ * operation runs on the parts with the same words. Dims that a rule does not cut are whole on every device.
+ * What knows about places along a cut dim (indices) is told where the device's part begins. A sum over a cut
+ * dim leaves a partial result, which whoever needs the sum reduces; other reductions are joined at once.
+ * Elements that only pad a dim are replaced by the neutral element before they could count.
  */
 #include "dist.h"
 
@@ -34,7 +36,8 @@ static double bytes_of(const eas_node *n)
 
 static bool is_number(const eas_node *n) { return n->dtype != EAS_BOOL; }
 
-/* A gather from a table that is cut along its rows: each device contributes the rows it has and zeros, and the sum is the result; used if that moves less than gathering the table. */
+/* A gather from a table that is cut along its rows: each device contributes the rows it has and zeros, and
+ * the sum is the result; used if that moves less than gathering the table. */
 static void gather_rule(const eas_node *n, eas_shard_rule *r)
 {
     const eas_shard_dim *d = &r->tensors[0].dims[node_words(n)[1]];
@@ -67,7 +70,8 @@ static eas_status empty_rule(const eas_node *n, eas_shard_rule **out)
     return EAS_OK;
 }
 
-/* All dims pass; the shuffled one only if it keeps its size, and then it may be cut only into single elements (assign.c). */
+/* All dims pass; the shuffled one only if it keeps its size, and then it may be cut only into single elements
+ * (assign.c). */
 static eas_status shuffle_rule(const eas_node *n, eas_shard_rule **out)
 {
     int axis = (int)node_words(n)[0];
@@ -110,7 +114,8 @@ eas_status dist_shard_rule(eas_node *n, eas_shard_rule **out)
 /* ---- padding ---- */
 
 /* x, with `fill` in the elements that only pad dim d. */
-static eas_node *masked(partition *p, eas_node *x, int d, const eas_dim_spec *axes, eas_dim size, int64_t fill)
+static eas_node *masked(partition *p, eas_node *x, int d, const eas_dim_spec *axes, eas_dim size,
+                        int64_t fill)
 {
     gbuild *g = &p->g;
     if (g->st || !x)
@@ -125,9 +130,13 @@ static eas_node *masked(partition *p, eas_node *x, int d, const eas_dim_spec *ax
     return gd_where(g, gd2(g, GRAPH_LESS, at, gb_int(g, EAS_I64, size)), x, number);
 }
 
-static int64_t neutral_of(const eas_node *n, eas_dtype dt) { return node_kind(n) == KIND_REDUCE ? graph_neutral(graph_rows[n->op].ir, dt) : 0; }
+static int64_t neutral_of(const eas_node *n, eas_dtype dt)
+{
+    return node_kind(n) == KIND_REDUCE ? graph_neutral(graph_rows[n->op].ir, dt) : 0;
+}
 
-/* Replaces the padding of inputs that are reduced over, or that are indices: it must not change the result. */
+/* Replaces the padding of inputs that are reduced over, or that are indices: it must not change the result.
+ */
 static eas_node *mask_input(partition *p, const eas_node *n, const assigned *a, int i, eas_node *x)
 {
     const eas_shard_tensor *t = &a->r->tensors[i];
@@ -168,7 +177,8 @@ static void joined(partition *p, const eas_node *n, const assigned *a, pvalue *v
                 axes.axes[axes.n++] = a->of[f].axes[i];
         }
     if (axes.n)
-        v->n = coll_reduce(p, v->n, &axes, join_of(graph_rows[n->op].ir), "joins what each device found in its part");
+        v->n = coll_reduce(p, v->n, &axes, join_of(graph_rows[n->op].ir),
+                           "joins what each device found in its part");
 }
 
 /* ---- kinds ---- */
@@ -236,8 +246,10 @@ static eas_node *shuffled(partition *p, eas_node *n, const eas_spec *at, eas_nod
     return partition_keep(p, st, made);
 }
 
-/* Rows of other devices are zero here. An index that is out of range of the whole table stays out of range, so that the error is raised. */
-static eas_node *gathered(partition *p, eas_node *n, const eas_spec *at, eas_node *const *in, const eas_dim_spec *axes)
+/* Rows of other devices are zero here. An index that is out of range of the whole table stays out of range,
+ * so that the error is raised. */
+static eas_node *gathered(partition *p, eas_node *n, const eas_spec *at, eas_node *const *in,
+                          const eas_dim_spec *axes)
 {
     gbuild *g = &p->g;
     int axis = (int)node_words(n)[1], nbatch = (int)node_words(n)[0];
@@ -247,9 +259,12 @@ static eas_node *gathered(partition *p, eas_node *n, const eas_spec *at, eas_nod
     local = node_shape(in[0])[axis];
     eas_node *i = gb_typed(g, in[1], EAS_I64), *zero = gb_int(g, EAS_I64, 0);
     i = gd_where(g, gd2(g, GRAPH_LESS, i, zero), gd2(g, GRAPH_ADD, i, gb_int(g, EAS_I64, size)), i);
-    eas_node *bad = gd2(g, GRAPH_LOGICAL_OR, gd2(g, GRAPH_LESS, i, zero), gd2(g, GRAPH_GREATER_EQUAL, i, gb_int(g, EAS_I64, size)));
-    eas_node *own = gd2(g, GRAPH_SUB, i, gd2(g, GRAPH_MUL, partition_index(p, axes), gb_int(g, EAS_I64, local)));
-    eas_node *here = gd2(g, GRAPH_LOGICAL_AND, gd2(g, GRAPH_GREATER_EQUAL, own, zero), gd2(g, GRAPH_LESS, own, gb_int(g, EAS_I64, local)));
+    eas_node *bad = gd2(g, GRAPH_LOGICAL_OR, gd2(g, GRAPH_LESS, i, zero),
+                        gd2(g, GRAPH_GREATER_EQUAL, i, gb_int(g, EAS_I64, size)));
+    eas_node *own =
+        gd2(g, GRAPH_SUB, i, gd2(g, GRAPH_MUL, partition_index(p, axes), gb_int(g, EAS_I64, local)));
+    eas_node *here = gd2(g, GRAPH_LOGICAL_AND, gd2(g, GRAPH_GREATER_EQUAL, own, zero),
+                         gd2(g, GRAPH_LESS, own, gb_int(g, EAS_I64, local)));
     own = gd_where(g, bad, gb_int(g, EAS_I64, local), gd_where(g, here, own, zero));
     eas_node *rows = same_op(p, n, at, (eas_node *[]){in[0], own});
     if (!rows || !here)
@@ -263,7 +278,8 @@ static eas_node *gathered(partition *p, eas_node *n, const eas_spec *at, eas_nod
 }
 
 /* What is added to counts once. */
-static eas_node *scattered(partition *p, eas_node *n, const eas_spec *at, eas_node *const *in, const eas_dim_spec *axes)
+static eas_node *scattered(partition *p, eas_node *n, const eas_spec *at, eas_node *const *in,
+                           const eas_dim_spec *axes)
 {
     gbuild *g = &p->g;
     if (!in[0])
@@ -283,7 +299,8 @@ static eas_dim_spec summed_axes(const assigned *a)
     return s;
 }
 
-static eas_node *local_op(partition *p, eas_node *n, const assigned *a, const eas_spec *at, eas_node *const *in)
+static eas_node *local_op(partition *p, eas_node *n, const assigned *a, const eas_spec *at,
+                          eas_node *const *in)
 {
     eas_dim_spec sum = summed_axes(a);
     if (sum.n && node_kind(n) == KIND_GATHER)
@@ -355,8 +372,9 @@ static void by_rule(partition *p, pentry *e)
 
 /* ---- sums of whole and partial values ---- */
 
-/* Gradients of a value that is used several times are summed one after another, and some are partial: a + b, with a whole and b partial, becomes a and b for later, and b is joined with what else is partial in
- * the chain, so that all of it is reduced once. */
+/* Gradients of a value that is used several times are summed one after another, and some are partial: a + b,
+ * with a whole and b partial, becomes a and b for later, and b is joined with what else is partial in the
+ * chain, so that all of it is reduced once. */
 static bool same_dims(const pvalue *a, const pvalue *b)
 {
     eas_spec x = a->at, y = b->at;
@@ -422,16 +440,19 @@ static void barrier(partition *p, pentry *e)
         token = gb_int(g, EAS_BOOL, 0);
     e->v.at = x->at;
     if (!g->st && x->n && token)
-        e->v.n = gb_new(g, GRAPH_BARRIER, (eas_dtype)x->n->dtype, 0, x->n->rank, node_shape(x->n), 0, NULL, 2, (eas_node *[]){x->n, token});
+        e->v.n = gb_new(g, GRAPH_BARRIER, (eas_dtype)x->n->dtype, 0, x->n->rank, node_shape(x->n), 0, NULL, 2,
+                        (eas_node *[]){x->n, token});
 }
 
-/* Reshards a value and its postponed partial sum separately, and adds them: the sum can be reduced with a reduce_scatter where the target is cut. */
+/* Reshards a value and its postponed partial sum separately, and adds them: the sum can be reduced with a
+ * reduce_scatter where the target is cut. */
 static eas_node *reshard_both(partition *p, const eas_node *n, const eas_spec *to, const char *why)
 {
     pentry *e = partition_find(p, n);
     if (!e->rest.n)
         return reshard(p, partition_value(p, n), to, n->rank, node_shape(n), why);
-    eas_node *a = reshard(p, &e->v, to, n->rank, node_shape(n), why), *b = reshard(p, &e->rest, to, n->rank, node_shape(n), why);
+    eas_node *a = reshard(p, &e->v, to, n->rank, node_shape(n), why),
+             *b = reshard(p, &e->rest, to, n->rank, node_shape(n), why);
     return a && b ? gd2(&p->g, GRAPH_ADD, a, b) : NULL;
 }
 
@@ -452,15 +473,18 @@ static void constrain(partition *p, pentry *e)
         spec_like(e->n, &x->at, other, &partition_find(p, other)->v.at, &to);
     }
     for (int d = 0; d < to.rank && e->n->nin == 1; d++) /* open dims keep the layout of the input */
-        if (spec_dim_of(node_words(e->n)[SHARD_DIMS + d]).open && !spec_same_dim(&to.dims[d], &x->at.dims[d])) {
+        if (spec_dim_of(node_words(e->n)[SHARD_DIMS + d]).open &&
+            !spec_same_dim(&to.dims[d], &x->at.dims[d])) {
             uint32_t used = 0;
             to.dims[d].n = 0;
             used = spec_cut(&to) | to.replicated;
-            for (int i = 0; i < x->at.dims[d].n && !x->at.dims[d].priority && !(used >> x->at.dims[d].axes[i] & 1); i++)
+            for (int i = 0;
+                 i < x->at.dims[d].n && !x->at.dims[d].priority && !(used >> x->at.dims[d].axes[i] & 1); i++)
                 to.dims[d].axes[to.dims[d].n++] = x->at.dims[d].axes[i];
         }
     to.partial = 0;
-    e->v.n = reshard_both(p, node_in(e->n)[0], &to, e->n->nin > 1 ? "a cotangent lies as its value" : "was asked for");
+    e->v.n = reshard_both(p, node_in(e->n)[0], &to,
+                          e->n->nin > 1 ? "a cotangent lies as its value" : "was asked for");
     e->v.at = to;
 }
 

@@ -1,4 +1,5 @@
-/* run.c: evaluating nodes on meshes. Programs are kept by the structure of the graph that they were made of and by how its leaves lie. */
+/* run.c: evaluating nodes on meshes. Programs are kept by the structure of the graph that they were made of
+ * and by how its leaves lie. */
 #include "run.h"
 
 enum { KEPT = 256 };
@@ -47,7 +48,8 @@ bool leaf_solid(const eas_node *n) { return !(n->op == GRAPH_LEAF && n->nwords);
 /* A copy in C order. */
 static eas_status copy_leaf(eas_node *n, eas_device *d, const eas_launch *hooks, eas_node **out)
 {
-    eas_status st = node_new(GRAPH_ALIAS, (eas_dtype)n->dtype, n->batch_dims, n->rank, node_shape(n), 0, NULL, 1, &n, out);
+    eas_status st = node_new(GRAPH_ALIAS, (eas_dtype)n->dtype, n->batch_dims, n->rank, node_shape(n), 0, NULL,
+                             1, &n, out);
     if (st)
         return st;
     st = exec_realize(1, out, d, hooks);
@@ -58,14 +60,17 @@ static eas_status copy_leaf(eas_node *n, eas_device *d, const eas_launch *hooks,
     return st;
 }
 
-static eas_status realize_on(const dist_mesh *m, int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks);
+static eas_status realize_on(const dist_mesh *m, int n, eas_node *const *nodes, eas_device *device,
+                             const eas_launch *hooks);
 
 /* A tensor of another mesh, gathered. */
-static eas_status whole_leaf(eas_node *n, const dist_parts *parts, eas_device *d, const eas_launch *hooks, eas_node **out)
+static eas_status whole_leaf(eas_node *n, const dist_parts *parts, eas_device *d, const eas_launch *hooks,
+                             eas_node **out)
 {
     bool here = parts_all_here(parts);
     eas_node *made = NULL;
-    eas_status st = here ? eas_node_whole(n, hooks, &made) : eas_node_shard(n, parts->mesh->id, &(eas_spec){.rank = n->rank}, 0, &made);
+    eas_status st = here ? eas_node_whole(n, hooks, &made)
+                         : eas_node_shard(n, parts->mesh->id, &(eas_spec){.rank = n->rank}, 0, &made);
     if (!st && !here)
         st = realize_on(parts->mesh, 1, &made, d, hooks);
     *out = st ? NULL : node_ref(made);
@@ -74,15 +79,18 @@ static eas_status whole_leaf(eas_node *n, const dist_parts *parts, eas_device *d
     return st;
 }
 
-/* Replaces leaves that are on another mesh or not in C order by copies (counted; NULL where there is none). Clears the marks of the caller's walk. */
-static eas_status make_solid(const dist_mesh *m, int n, eas_node **leaves, eas_device *d, const eas_launch *hooks, eas_node **copies)
+/* Replaces leaves that are on another mesh or not in C order by copies (counted; NULL where there is none).
+ * Clears the marks of the caller's walk. */
+static eas_status make_solid(const dist_mesh *m, int n, eas_node **leaves, eas_device *d,
+                             const eas_launch *hooks, eas_node **copies)
 {
     eas_status st = EAS_OK;
     for (int i = 0; i < n && !st; i++) {
         const dist_parts *parts = node_real(leaves[i]) ? parts_of(leaves[i]) : NULL;
         bool foreign = parts && parts->mesh != m;
         if (foreign || !leaf_solid(leaves[i])) {
-            st = foreign ? whole_leaf(leaves[i], parts, d, hooks, &copies[i]) : copy_leaf(leaves[i], d, hooks, &copies[i]);
+            st = foreign ? whole_leaf(leaves[i], parts, d, hooks, &copies[i])
+                         : copy_leaf(leaves[i], d, hooks, &copies[i]);
             if (!st)
                 leaves[i] = copies[i];
         }
@@ -143,7 +151,8 @@ static bool has_calls(const graph_control *c)
     return any;
 }
 
-static eas_status program_for(const dist_mesh *m, pass_walk *w, int n, eas_node *const *nodes, eas_device *d, program **out)
+static eas_status program_for(const dist_mesh *m, pass_walk *w, int n, eas_node *const *nodes, eas_device *d,
+                              program **out)
 {
     uint64_t key[2] = {w->key[0] ^ (uint64_t)(uintptr_t)d, w->key[1]};
     mix(key, (uint64_t)m->id + 1);
@@ -161,7 +170,8 @@ static eas_status program_for(const dist_mesh *m, pass_walk *w, int n, eas_node 
     return st;
 }
 
-static eas_status realize_on(const dist_mesh *m, int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks)
+static eas_status realize_on(const dist_mesh *m, int n, eas_node *const *nodes, eas_device *device,
+                             const eas_launch *hooks)
 {
     pass_walk w;
     program *g = NULL;
@@ -171,10 +181,12 @@ static eas_status realize_on(const dist_mesh *m, int n, eas_node *const *nodes, 
     device = exec_device(&w, device);
     /* later walks reuse the memory of this one: what is needed is copied */
     size_t nleaves = w.leaves.len, nnumbers = w.numbers.len;
-    eas_node **leaves = malloc(sizeof *leaves * (nleaves + 1)), **copies = calloc(nleaves + 1, sizeof *copies);
+    eas_node **leaves = malloc(sizeof *leaves * (nleaves + 1)),
+             **copies = calloc(nleaves + 1, sizeof *copies);
     int64_t *numbers = malloc(sizeof *numbers * (nnumbers + 1));
     eas_buffer **results = calloc((size_t)n + 1, sizeof *results);
-    st = leaves && copies && numbers && results ? program_for(m, &w, n, nodes, device, &g) : base_fail_oom(nleaves);
+    st = leaves && copies && numbers && results ? program_for(m, &w, n, nodes, device, &g)
+                                                : base_fail_oom(nleaves);
     for (size_t i = 0; i < nleaves && !st; i++)
         leaves[i] = w.leaves.at[i];
     for (size_t i = 0; i < nnumbers && !st; i++)
@@ -268,7 +280,8 @@ void dist_notes_of(int n, eas_node *const *nodes, pnotes *out, eas_status *st)
 
 /* ---- for cost.c and auto.c ---- */
 
-eas_status dist_local(const dist_mesh *m, int n, eas_node *const *nodes, const eas_spec *specs, const pins *chosen, dist_look look, void *ctx)
+eas_status dist_local(const dist_mesh *m, int n, eas_node *const *nodes, const eas_spec *specs,
+                      const pins *chosen, dist_look look, void *ctx)
 {
     pass_walk w;
     program *g = NULL;

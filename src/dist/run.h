@@ -5,8 +5,9 @@
  *   run.c       evaluating nodes: programs are kept by the structure of the graph
  *   compiled.c  compiled functions
  *
- * A program is the plan of one device's graph (exec), what its leaves are (tensors of the run, or places along axes), and how its results lie. A result that is the same on every device becomes an
- * ordinary tensor; others keep their parts.
+ * A program is the plan of one device's graph (exec), what its leaves are (tensors of the run, or places
+ * along axes), and how its results lie. A result that is the same on every device becomes an ordinary tensor;
+ * others keep their parts.
  */
 #ifndef DIST_RUN_H
 #define DIST_RUN_H
@@ -52,8 +53,10 @@ typedef struct wish { /* what a program is made of */
 
 /* ---- make.c ---- */
 void program_release(program *g);
-eas_status program_make(const dist_mesh *m, const wish *w, eas_device *d, bool plan, program **out); /* plan: to be run; otherwise only looked at */
-eas_spec leaf_spec(const dist_mesh *m, const eas_node *n); /* as it lies on the mesh; what is on another one comes whole. m: NULL is any */
+/* plan: to be run; otherwise only looked at */
+eas_status program_make(const dist_mesh *m, const wish *w, eas_device *d, bool plan, program **out);
+/* as it lies on the mesh; what is on another one comes whole. m: NULL is any */
+eas_spec leaf_spec(const dist_mesh *m, const eas_node *n);
 static inline wish wish_of(const pass_walk *w, int n, eas_node *const *roots)
 {
     return (wish){.nleaves = (int)w->leaves.len,
@@ -65,16 +68,19 @@ static inline wish wish_of(const pass_walk *w, int n, eas_node *const *roots)
 }
 
 /* ---- launch.c ---- */
-/* args: per tensor of the run, with data that lies as the program wants it; given: NULL, or per tensor, whether its memory may be taken. */
-eas_status program_go(const program *g, eas_node *const *args, const int64_t *numbers, const uint8_t *given, const eas_launch *hooks,
-                      eas_buffer **results);
+/* args: per tensor of the run, with data that lies as the program wants it; given: NULL, or per tensor,
+ * whether its memory may be taken. */
+eas_status program_go(const program *g, eas_node *const *args, const int64_t *numbers, const uint8_t *given,
+                      const eas_launch *hooks, eas_buffer **results);
 
 /* ---- run.c ---- */
 bool leaf_solid(const eas_node *n); /* in C order */
 
 /* ---- compiled.c ---- */
-eas_status compiled_new(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, void **out);
-eas_status compiled_run(void *p, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results);
+eas_status compiled_new(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs,
+                        eas_device *device, void **out);
+eas_status compiled_run(void *p, int nin, eas_node *const *args, const uint8_t *donated,
+                        const eas_launch *hooks, eas_node **results);
 void compiled_free(void *p);
 
 #endif

@@ -1,9 +1,12 @@
-/* shift.c: slices, pads and windows along a cut dim: parts exchange their edges (halos) with their neighbours (halo.c). Where that moves as much as gathering the dim, it is gathered.
+/* shift.c: slices, pads and windows along a cut dim: parts exchange their edges (halos) with their neighbours
+ * (halo.c). Where that moves as much as gathering the dim, it is gathered.
  *
- * Pads and slices that only windows, slices and pads read are late: they are made together with these, from what they were made of. So a padded convolution exchanges the window's reach, and the padded image is never
+ * Pads and slices that only windows, slices and pads read are late: they are made together with these, from
+ * what they were made of. So a padded convolution exchanges the window's reach, and the padded image is never
  * laid out in parts of its own, which would not be aligned with the image's.
  *
- * A slice with a negative step is, where parts are of equal size, a slice of the reversed tensor, whose parts are permuted first.
+ * A slice with a negative step is, where parts are of equal size, a slice of the reversed tensor, whose parts
+ * are permuted first.
  */
 #include "shift.h"
 
@@ -25,7 +28,8 @@ static bool is_spread(const eas_node *n)
 {
     int64_t bits;
     const eas_node *x = n->nin ? node_in(n)[0] : NULL;
-    return node_kind(n) == KIND_UPDATE && !node_real(x) && node_kind(x) == KIND_BROADCAST && node_const_bits(node_in(x)[0], &bits) && bits == 0;
+    return node_kind(n) == KIND_UPDATE && !node_real(x) && node_kind(x) == KIND_BROADCAST &&
+           node_const_bits(node_in(x)[0], &bits) && bits == 0;
 }
 
 static eas_node *input_of(const eas_node *n) { return node_in(n)[node_kind(n) == KIND_UPDATE ? 1 : 0]; }
@@ -57,7 +61,8 @@ static bool steps_of_one(const eas_node *n)
 static bool may_wait(const eas_node *n)
 {
     int64_t bits;
-    return shift_is(n) && ((node_kind(n) == KIND_SLICE && steps_of_one(n)) || (node_kind(n) == KIND_PAD && node_const_bits(node_in(n)[1], &bits)));
+    return shift_is(n) && ((node_kind(n) == KIND_SLICE && steps_of_one(n)) ||
+                           (node_kind(n) == KIND_PAD && node_const_bits(node_in(n)[1], &bits)));
 }
 
 /* The number that a chain of late pads ends in, if it has one. */
@@ -74,7 +79,8 @@ static bool reads_late(partition *p, const eas_node *user, const eas_node *input
     int64_t own, bits;
     if (!shift_is(user) || node_kind(user) == KIND_UPDATE)
         return false;
-    return node_kind(user) != KIND_PAD || !chain_fill(p, input, &bits) || (node_const_bits(node_in(user)[1], &own) && own == bits);
+    return node_kind(user) != KIND_PAD || !chain_fill(p, input, &bits) ||
+           (node_const_bits(node_in(user)[1], &own) && own == bits);
 }
 
 static void now(partition *p, const eas_node *n)
@@ -105,7 +111,8 @@ void shift_mark(partition *p, int nroots, eas_node *const *roots)
     bool any = false;
     for (uint32_t i = 0; i < p->at.len; i++) {
         pentry *e = &p->at.at[i];
-        e->late = !e->v.n && !e->pinned && e->same == UINT32_MAX && may_wait(e->n) && spec_cut(&partition_find(p, node_in(e->n)[0])->ahead) != 0;
+        e->late = !e->v.n && !e->pinned && e->same == UINT32_MAX && may_wait(e->n) &&
+                  spec_cut(&partition_find(p, node_in(e->n)[0])->ahead) != 0;
         any |= e->late;
     }
     if (!any)
@@ -160,7 +167,8 @@ static void look(shifting *s)
     int n = 0;
     s->rank = input_of(s->n)->rank;
     s->base = input_of(s->n);
-    for (const pentry *e; n < 64 && (e = partition_find(s->p, s->base)) && e->late; s->base = node_in(s->base)[0])
+    for (const pentry *e; n < 64 && (e = partition_find(s->p, s->base)) && e->late;
+         s->base = node_in(s->base)[0])
         chain[n++] = s->base;
     for (int i = -1; i < n; i++) {
         const eas_node *x = i < 0 ? s->n : chain[i];
@@ -199,7 +207,8 @@ static void turn(shifting *s, const eas_spec *at)
     }
 }
 
-/* The dims of base and result: cut alike with an exchange of edges (HALO), cut in the base alone (JOIN: a few elements go to all), or whole. */
+/* The dims of base and result: cut alike with an exchange of edges (HALO), cut in the base alone (JOIN: a few
+ * elements go to all), or whole. */
 static eas_status rule_of(shifting *s, const eas_spec *at, eas_shard_rule **out)
 {
     eas_shard_rule *r = calloc(1, sizeof *r + sizeof(eas_shard_tensor) * (size_t)(s->n->nin + 2));
@@ -216,7 +225,10 @@ static eas_status rule_of(shifting *s, const eas_spec *at, eas_shard_rule **out)
         bool cut = at->dims[d].n != 0, ok = cut && halo_fits(s->p->m, x, &at->dims[d]);
         x->few = cut && x->moves && !ok && halo_is_few(s->p->m, x, &at->dims[d]);
         r->factors[d].size = x->moves ? x->in : x->out;
-        r->factors[d].kind = !x->moves ? EAS_FACTOR_PASS : ok ? EAS_FACTOR_HALO : x->few ? EAS_FACTOR_JOIN : EAS_FACTOR_WHOLE;
+        r->factors[d].kind = !x->moves ? EAS_FACTOR_PASS
+                           : ok        ? EAS_FACTOR_HALO
+                           : x->few    ? EAS_FACTOR_JOIN
+                                       : EAS_FACTOR_WHOLE;
         r->tensors[0].dims[d] = own;
         if (!x->moves || ok)
             r->tensors[1].dims[d] = own;
@@ -229,7 +241,8 @@ static eas_status rule_of(shifting *s, const eas_spec *at, eas_shard_rule **out)
 static eas_status assign(shifting *s, const eas_spec *at, const eas_spec *want)
 {
     eas_shard_rule *r;
-    const eas_spec plain = {0}, *in[3] = {at, &plain, &plain}; /* what else it is given is a number, or zeros */
+    /* what else it is given is a number, or zeros */
+    const eas_spec plain = {0}, *in[3] = {at, &plain, &plain};
     turn(s, at);
     eas_status st = rule_of(s, at, &r);
     if (!st)
@@ -237,7 +250,8 @@ static eas_status assign(shifting *s, const eas_spec *at, const eas_spec *want)
     for (int i = 0; i < s->rank && !st; i++) {
         along *d = &s->d[i];
         if ((d->flips || d->turned) && d->in % spec_parts(s->p->m, &s->a.of[i]))
-            s->a.of[i].n = 0; /* users would like more axes here, and parts are reversed only where they are equal */
+            /* users would like more axes here, and parts are reversed only where they are equal */
+            s->a.of[i].n = 0;
         if (d->turned && !s->a.of[i].n) {
             d->turned = false;
             d->a = d->in - 1 - d->a;
@@ -273,7 +287,10 @@ static eas_node *locally(shifting *s, eas_node *x, const eas_spec *at)
     return x;
 }
 
-static bool is_done(const shifting *s, const eas_spec *in, int d) { return in->dims[d].n && (s->d[d].flips || s->d[d].few); }
+static bool is_done(const shifting *s, const eas_spec *in, int d)
+{
+    return in->dims[d].n && (s->d[d].flips || s->d[d].few);
+}
 
 /* Steps and windows. */
 static eas_node *finish(shifting *s, eas_node *x, const eas_spec *in, const eas_spec *out)
@@ -288,7 +305,8 @@ static eas_node *finish(shifting *s, eas_node *x, const eas_spec *in, const eas_
         return x;
     spec_local_shape(s->p->m, out, node_shape(n), shape);
     if (node_kind(n) == KIND_WINDOW)
-        return gb_new(&s->p->g, n->op, (eas_dtype)n->dtype, 0, n->rank, shape, n->nwords, node_words(n), 1, &x);
+        return gb_new(&s->p->g, n->op, (eas_dtype)n->dtype, 0, n->rank, shape, n->nwords, node_words(n), 1,
+                      &x);
     for (int d = 0; d < s->rank; d++) {
         bool stepped = s->d[d].step != 1 && !is_done(s, in, d);
         words[d] = stepped && !in->dims[d].n ? node_words(n)[d] : 0;
@@ -310,7 +328,8 @@ eas_node *shift_spread(shifting *s, eas_node *x)
             return NULL;
         memcpy(shape, node_shape(y), sizeof *shape * y->rank);
         shape[d + 1] = 1 + s->d[d].between;
-        y = gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, 0, y->rank, shape, y->rank, before, 2, (eas_node *[]){y, gd_num(g, x, 0)});
+        y = gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, 0, y->rank, shape, y->rank, before, 2,
+                   (eas_node *[]){y, gd_num(g, x, 0)});
         memcpy(shape, node_shape(x), sizeof *shape * x->rank);
         shape[d] *= 1 + s->d[d].between;
         x = gb_reshape(g, y, 0, x->rank, shape);
@@ -352,8 +371,8 @@ bool partition_shift(partition *p, pentry *e)
         return true;
     assign_spec(&s.a, 0, &need);
     need.partial = at.partial & s.a.carried;
-    eas_node *x =
-        reshard(p, partition_value(p, s.base), &need, s.rank, node_shape(s.base), s.why ? s.why : "elements along the axis change their device");
+    eas_node *x = reshard(p, partition_value(p, s.base), &need, s.rank, node_shape(s.base),
+                          s.why ? s.why : "elements along the axis change their device");
     x = shift_spread(&s, x);
     for (int d = 0; d < s.rank; d++)
         if (s.d[d].moves && need.dims[d].n)

@@ -6,7 +6,8 @@
 
 static const char *const kinds[] = {"all_gather", "all_reduce", "reduce_scatter", "all_to_all", "ppermute"};
 
-eas_status eas_nodes_simulate(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, eas_simulation **out)
+eas_status eas_nodes_simulate(int n, eas_node *const *nodes, int mesh, const eas_machine *machine,
+                              eas_simulation **out)
 {
     NEED(out, EAS_ERR_HANDLE);
     NEED(machine, EAS_ERR_HANDLE);
@@ -17,10 +18,14 @@ eas_status eas_nodes_simulate(int n, eas_node *const *nodes, int mesh, const eas
     if (!m)
         return base_fail(EAS_ERR_VALUE, "there is no mesh %d", mesh);
     if (!cost_machine_ok(machine))
-        return base_fail(EAS_ERR_VALUE, "eas_nodes_simulate: speeds, bandwidths and latencies of the machine must be positive");
+        return base_fail(
+            EAS_ERR_VALUE,
+            "eas_nodes_simulate: speeds, bandwidths and latencies of the machine must be positive");
     eas_status st = partition_mesh(n, nodes, &used);
     if (!st && used && used != m)
-        st = base_fail(EAS_ERR_VALUE, "eas_nodes_simulate: a tensor lies on mesh '%s', and mesh '%s' is to be simulated", used->name, m->name);
+        st = base_fail(EAS_ERR_VALUE,
+                       "eas_nodes_simulate: a tensor lies on mesh '%s', and mesh '%s' is to be simulated",
+                       used->name, m->name);
     if (st)
         return st;
     sim_events events = {0};
@@ -152,7 +157,8 @@ static void write_event(FILE *f, const eas_sim_event *e)
         ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.4f,\"dur\":%.4f,\"args\":{\"bytes\":%lld,\"flops\":%.0f,\"line\":\"%s:%d\"}}",
         e->name, e->lane + 1, e->start * 1e6, e->seconds * 1e6, (long long)e->bytes, e->flops, place, line);
     if (e->lane != EAS_SIM_LOOPS)
-        fprintf(f, ",\n{\"name\":\"memory\",\"ph\":\"C\",\"pid\":1,\"ts\":%.4f,\"args\":{\"bytes\":%lld}}", e->start * 1e6, (long long)e->memory);
+        fprintf(f, ",\n{\"name\":\"memory\",\"ph\":\"C\",\"pid\":1,\"ts\":%.4f,\"args\":{\"bytes\":%lld}}",
+                e->start * 1e6, (long long)e->memory);
 }
 
 eas_status eas_simulation_trace(const eas_simulation *s, const char *path)
@@ -164,12 +170,15 @@ eas_status eas_simulation_trace(const eas_simulation *s, const char *path)
     FILE *f = fopen(path, "w");
     if (!f)
         return base_fail(EAS_ERR_VALUE, "cannot write \"%s\": %s", path, strerror(errno));
-    fprintf(f,
-            "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"each of %lld "
-            "devices\"}}",
-            (long long)m->ndevices);
+    fprintf(
+        f,
+        "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"each of %lld "
+        "devices\"}}",
+        (long long)m->ndevices);
     for (int i = 0; i < 3; i++)
-        fprintf(f, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":\"%s\"}}", i + 1, lanes[i]);
+        fprintf(f,
+                ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":\"%s\"}}",
+                i + 1, lanes[i]);
     for (int i = 0; i < s->nevents; i++)
         write_event(f, &s->events[i]);
     fprintf(f, "\n]}\n");

@@ -1,8 +1,11 @@
-/* team.c: the devices of this process. Without MPI all devices of a mesh live here: each is a thread with an endpoint of a communicator, made when a mesh of that many devices is first used and parked
- * between runs. Under MPI a process is one device, or none of a mesh that lies on other ranks, and the caller's thread does its work.
+/* team.c: the devices of this process. Without MPI all devices of a mesh live here: each is a thread with an
+ * endpoint of a communicator, made when a mesh of that many devices is first used and parked between runs.
+ * Under MPI a process is one device, or none of a mesh that lies on other ranks, and the caller's thread does
+ * its work.
  *
- * A run that fails on one device breaks the communicator, so that the others do not wait for it; the team then gets a new one. The lock is taken without the host's lock (Python's GIL), since whoever has
- * it may wait for that one.
+ * A run that fails on one device breaks the communicator, so that the others do not wait for it; the team
+ * then gets a new one. The lock is taken without the host's lock (Python's GIL), since whoever has it may
+ * wait for that one.
  */
 #include "dist.h"
 
@@ -122,7 +125,9 @@ static eas_status start_workers(team *t)
         t->workers[i].t = t;
         t->workers[i].place = (int)i;
         if (pthread_create(&id, &attr, worker_main, &t->workers[i]))
-            st = base_fail(EAS_ERR_RUNTIME, "a mesh of %lld devices: no thread can be started for device %lld", (long long)t->n, (long long)i);
+            st =
+                base_fail(EAS_ERR_RUNTIME, "a mesh of %lld devices: no thread can be started for device %lld",
+                          (long long)t->n, (long long)i);
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);
@@ -161,11 +166,12 @@ eas_status dist_devices(const dist_mesh *m, int64_t *first, int64_t *n)
         return st;
     int64_t device = world->rank - m->m.first;
     if (m->m.first < 0 || m->m.first + m->ndevices > world->size)
-        return base_fail(EAS_ERR_VALUE,
-                         "mesh '%s' has %lld devices, which are ranks %d to %lld, and the job has %d ranks; start it with mpirun -n %lld, or make "
-                         "the mesh smaller",
-                         m->name, (long long)m->ndevices, m->m.first, (long long)(m->m.first + m->ndevices - 1), world->size,
-                         (long long)(m->m.first + m->ndevices));
+        return base_fail(
+            EAS_ERR_VALUE,
+            "mesh '%s' has %lld devices, which are ranks %d to %lld, and the job has %d ranks; start it with mpirun -n %lld, or make "
+            "the mesh smaller",
+            m->name, (long long)m->ndevices, m->m.first, (long long)(m->m.first + m->ndevices - 1),
+            world->size, (long long)(m->m.first + m->ndevices));
     *n = device >= 0 && device < m->ndevices; /* a rank outside of the mesh has none of its devices */
     *first = *n ? device : 0;
     return EAS_OK;
@@ -251,7 +257,8 @@ static bool await_all(team *t, const eas_launch *hooks)
     return stopped;
 }
 
-/* The error to report: of a device that failed by itself rather than one that was told of another's failure (ERR_RUNTIME). */
+/* The error to report: of a device that failed by itself rather than one that was told of another's failure
+ * (ERR_RUNTIME). */
 static eas_status first_error(const team *t)
 {
     const worker *bad = NULL;

@@ -1,4 +1,5 @@
-/* transport.h: messages between processes, as comm_ranks.c needs them. libeas-mpi (mpi/mpi.c) is one; it knows nothing else of the library. */
+/* transport.h: messages between processes, as comm_ranks.c needs them. libeas-mpi (mpi/mpi.c) is one; it
+ * knows nothing else of the library. */
 #ifndef TRANSPORT_H
 #define TRANSPORT_H
 
@@ -22,10 +23,13 @@ typedef struct transport {
     int (*recv)(void *p, size_t n, int from, int tag, transport_request *out);
     int (*test)(transport_request *r, int *done); /* moves messages on */
     int (*most_tag)(void); /* the greatest tag */
-    /* The transport's own reductions, whose order of joining is its business. group: some ranks, in this order; all of them call it. */
+    /* The transport's own reductions, whose order of joining is its business. group: some ranks, in this
+     * order; all of them call it. */
     int (*group)(int n, const int *ranks, int tag, void **out);
-    /* Starts an all_reduce, or (scatters) a reduce_scatter of blocks of `count` elements: sums or products of floats, signed or unsigned integers ('f', 'i', 'u') of `size` bytes. send may be recv. */
-    int (*reduce)(void *group, int scatters, char type, int size, int product, const void *send, void *recv, int count, transport_request *out);
+    /* Starts an all_reduce, or (scatters) a reduce_scatter of blocks of `count` elements: sums or products of
+     * floats, signed or unsigned integers ('f', 'i', 'u') of `size` bytes. send may be recv. */
+    int (*reduce)(void *group, int scatters, char type, int size, int product, const void *send, void *recv,
+                  int count, transport_request *out);
     int (*close)(void); /* waits for all processes */
     const char *(*explain)(int code);
 } transport;

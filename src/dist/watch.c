@@ -1,19 +1,26 @@
 /* watch.c: who is alive, and what each rank does: the side channel between the processes of a job.
  *
- * MPI tells nothing of a peer that was killed or stopped: whoever waits for it waits without an end. So every rank has a thread that calls no MPI and takes no lock of the host's (Python's), and a TCP connection
- * to rank 0, whose address reaches it through the transport. What its rank does (watch_state) stands on the board (watch_board.c). Every beat, a tenth of a second at most, it sends a sign of life; where ranks are on
- * several machines also its state, and rank 0 passes the states on to all, so that each rank has a table of all, a beat or two old.
+ * MPI tells nothing of a peer that was killed or stopped: whoever waits for it waits without an end. So every
+ * rank has a thread that calls no MPI and takes no lock of the host's (Python's), and a TCP connection to
+ * rank 0, whose address reaches it through the transport. What its rank does (watch_state) stands on the
+ * board (watch_board.c). Every beat, a tenth of a second at most, it sends a sign of life; where ranks are on
+ * several machines also its state, and rank 0 passes the states on to all, so that each rank has a table of
+ * all, a beat or two old.
  *
  *   killed, crashed      its connection closes                             found at once
  *   stopped, unreachable nothing is heard of it                            after half of EAS_DIST_TIMEOUT
  *   raises               it says so (watch_fail)                           at once
- *   another call         the call with one number of one group differs     in a few beats, while somebody waits in it
- *   never comes          whoever waits says so (comm_ranks.c)              after 8 tenths of EAS_DIST_TIMEOUT without a sign of life of those awaited
+ *   another call         the call with one number of one group differs     in a few beats, while somebody
+ * waits in it never comes          whoever waits says so (comm_ranks.c)              after 8 tenths of
+ * EAS_DIST_TIMEOUT without a sign of life of those awaited
  *
- * Rank 0 decides: it waits for two beats, so that states are fresh, writes the report and sends it to all; then every watch has failed. If rank 0 itself is lost, each rank decides alone. A failed watch prints the report; calls
- * of the communicator return the failure. A process that has not asked for it within a grace period (it computes, or sleeps) is ended with code 1.
+ * Rank 0 decides: it waits for two beats, so that states are fresh, writes the report and sends it to all;
+ * then every watch has failed. If rank 0 itself is lost, each rank decides alone. A failed watch prints the
+ * report; calls of the communicator return the failure. A process that has not asked for it within a grace
+ * period (it computes, or sleeps) is ended with code 1.
  *
- * mpirun sends SIGTERM to all as soon as one process has died. Where the host has no handler for it, ours lets the thread write the report first.
+ * mpirun sends SIGTERM to all as soon as one process has died. Where the host has no handler for it, ours
+ * lets the thread write the report first.
  */
 #include "watch_net.h"
 
@@ -110,8 +117,8 @@ eas_status watch_status(watch *w)
     w->told = true;
     char mine[TEXT];
     watch_state s;
-    eas_status st =
-        base_fail(EAS_ERR_RUNTIME, "%s (this is rank %d; its last collective: %s)", w->reason, w->rank, doing(w, w->rank, mine, sizeof mine, &s));
+    eas_status st = base_fail(EAS_ERR_RUNTIME, "%s (this is rank %d; its last collective: %s)", w->reason,
+                              w->rank, doing(w, w->rank, mine, sizeof mine, &s));
     pthread_mutex_unlock(&w->lock);
     return st;
 }
@@ -125,7 +132,11 @@ static void compose(watch *w, const char *why, str *s)
         watch_state t;
         char text[TEXT];
         doing(w, i, text, sizeof text, &t);
-        str_add(s, "  rank %d: %s%s%s", i, w->dead[i] ? "dead; " : "", t.left ? "has left; last: " : t.inside ? "in " : "computing; last: ", text);
+        str_add(s, "  rank %d: %s%s%s", i, w->dead[i] ? "dead; " : "",
+                t.left     ? "has left; last: "
+                : t.inside ? "in "
+                           : "computing; last: ",
+                text);
         if (t.inside && t.since > 0.05)
             str_add(s, ", for %.1f s", t.since);
         str_add(s, "\n");
@@ -221,7 +232,8 @@ static void lost(watch *w, int rank, const char *how)
     char why[700], text[TEXT];
     watch_state s;
     doing(w, rank, text, sizeof text, &s);
-    snprintf(why, sizeof why, "rank %d %s; %s %s", rank, how, s.inside ? "it was in" : "its last collective was", text);
+    snprintf(why, sizeof why, "rank %d %s; %s %s", rank, how,
+             s.inside ? "it was in" : "its last collective was", text);
     decide(w, why);
 }
 
@@ -229,19 +241,23 @@ static bool differ(const watch_state *a, const watch_state *b, char *why, size_t
 {
     uint32_t k = (a->nrecent - 1) % WATCH_RECENT, n = b->nrecent < WATCH_RECENT ? b->nrecent : WATCH_RECENT;
     for (uint32_t i = 0; i < n; i++) {
-        if (b->recent[i].group != a->recent[k].group || b->recent[i].number != a->recent[k].number || b->recent[i].hash == a->recent[k].hash)
+        if (b->recent[i].group != a->recent[k].group || b->recent[i].number != a->recent[k].number ||
+            b->recent[i].hash == a->recent[k].hash)
             continue;
         char x[TEXT], y[TEXT];
         comm_record_text(&a->last, x, sizeof x);
         comm_record_text(&b->last, y, sizeof y);
-        snprintf(why, size, "the ranks do not take part in the same collective: rank %d calls %s, but rank %d calls %s%s", ra, x, rb,
-                 i == (b->nrecent - 1) % WATCH_RECENT ? "" : "another one; its last is ", y);
+        snprintf(
+            why, size,
+            "the ranks do not take part in the same collective: rank %d calls %s, but rank %d calls %s%s", ra,
+            x, rb, i == (b->nrecent - 1) % WATCH_RECENT ? "" : "another one; its last is ", y);
         return true;
     }
     return false;
 }
 
-/* Rank 0: a call with one number of one group that is not the same everywhere, once somebody has waited in it for a beat. */
+/* Rank 0: a call with one number of one group that is not the same everywhere, once somebody has waited in it
+ * for a beat. */
 static void compare_calls(watch *w)
 {
     char why[1000];
@@ -260,7 +276,8 @@ static void compare_calls(watch *w)
 static void look_for_silence(watch *w)
 {
     double now = watch_seconds();
-    if (now - w->seen_at > 0.25 * w->timeout) { /* this process was stopped itself: the others get their time again */
+    /* this process was stopped itself: the others get their time again */
+    if (now - w->seen_at > 0.25 * w->timeout) {
         for (int i = 0; i < w->nconns; i++)
             w->conns[i].heard = now;
     }
@@ -269,7 +286,8 @@ static void look_for_silence(watch *w)
         if (w->conns[i].fd < 0 || now - w->conns[i].heard < 0.5 * w->timeout)
             continue;
         char how[120];
-        snprintf(how, sizeof how, "has not answered for %.1f s (stopped, or its machine is out of reach)", now - w->conns[i].heard);
+        snprintf(how, sizeof how, "has not answered for %.1f s (stopped, or its machine is out of reach)",
+                 now - w->conns[i].heard);
         lost(w, i, how);
     }
 }
@@ -320,8 +338,8 @@ static void take_frame(watch *w, int from, const frame *f, const char *payload)
     char why[1100];
     switch (f->kind) {
     case FRAME_STATE:
-        if (w->board.shared || f->bytes != sizeof(watch_state) || f->rank >= (uint32_t)w->size || f->rank == (uint32_t)w->rank ||
-            (!w->rank && f->rank != (uint32_t)from))
+        if (w->board.shared || f->bytes != sizeof(watch_state) || f->rank >= (uint32_t)w->size ||
+            f->rank == (uint32_t)w->rank || (!w->rank && f->rank != (uint32_t)from))
             return;
         memcpy(board_edit(&w->board, (int)f->rank), payload, sizeof(watch_state));
         board_edited(&w->board, (int)f->rank);
@@ -469,7 +487,8 @@ static void wait_for_something(watch *w, struct pollfd *p)
 {
     p[0] = (struct pollfd){.fd = w->wake[0], .events = POLLIN};
     for (int i = 0; i < w->nconns; i++)
-        p[1 + i] = (struct pollfd){.fd = w->conns[i].fd, .events = (short)(POLLIN | (conn_busy(&w->conns[i]) ? POLLOUT : 0))};
+        p[1 + i] = (struct pollfd){.fd = w->conns[i].fd,
+                                   .events = (short)(POLLIN | (conn_busy(&w->conns[i]) ? POLLOUT : 0))};
     double left = w->next_beat - watch_seconds();
     if (left > 0)
         poll(p, (nfds_t)(1 + w->nconns), 1 + (int)(1000 * left));
@@ -557,8 +576,10 @@ static eas_status connect_all(watch *w, const watch_address *a, int listener)
     for (int i = 1; i < w->size; i++)
         if (w->conns[i].fd < 0)
             str_add(&s, "%s%d", s.len ? ", " : "", i);
-    eas_status st = base_fail(EAS_ERR_RUNTIME, "start-up failed: of %d ranks these have not connected within EAS_DIST_TIMEOUT=%g s: %s", w->size,
-                              w->timeout, s.at ? s.at : "?");
+    eas_status st =
+        base_fail(EAS_ERR_RUNTIME,
+                  "start-up failed: of %d ranks these have not connected within EAS_DIST_TIMEOUT=%g s: %s",
+                  w->size, w->timeout, s.at ? s.at : "?");
     str_free(&s);
     return st;
 }
@@ -585,7 +606,9 @@ eas_status watch_open(int rank, int size, const watch_address *a, int listener, 
     w->seen_at = watch_seconds();
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
-    eas_status st = allocate(w) ? EAS_OK : base_fail(EAS_ERR_MEMORY, "no memory, or no pipe, for the connections to the other ranks");
+    eas_status st = allocate(w) ? EAS_OK
+                                : base_fail(EAS_ERR_MEMORY,
+                                            "no memory, or no pipe, for the connections to the other ranks");
     if (!st)
         st = board_open(&w->board, size, a);
     if (!st)

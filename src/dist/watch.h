@@ -19,7 +19,8 @@ typedef struct watch_address {
 
 /* Rank 0: opens the listening socket, and where all ranks are on this machine (local) makes the board. */
 eas_status watch_listen(bool local, int size, watch_address *out, int *listener);
-/* Connects all ranks within the timeout, or fails with a message that lists who is missing; starts this rank's thread. */
+/* Connects all ranks within the timeout, or fails with a message that lists who is missing; starts this
+ * rank's thread. */
 eas_status watch_open(int rank, int size, const watch_address *a, int listener, double timeout, watch **out);
 
 /* This rank's state, as the others will see it. hash: of the call; group: its group's. */
@@ -30,15 +31,18 @@ uint64_t watch_signs(watch *w, int rank); /* of another rank, as last heard */
 bool watch_left(watch *w, int rank); /* it has said that it leaves */
 
 bool watch_failed(const watch *w);
-eas_status watch_status(watch *w); /* of a failed watch: the status, with its message; the failure counts as told */
-/* This rank reports a failure, its own or another's; all ranks learn of it. Returns when this rank's own watch has failed. */
+/* of a failed watch: the status, with its message; the failure counts as told */
+eas_status watch_status(watch *w);
+/* This rank reports a failure, its own or another's; all ranks learn of it. Returns when this rank's own
+ * watch has failed. */
 eas_status watch_fail(watch *w, const char *why);
 const char *watch_report(watch *w); /* NULL: nothing has failed */
 /* This rank leaves: returns when all have left, or one has failed. */
 eas_status watch_leave(watch *w);
 void watch_free(watch *w);
 
-/* Before the transport is opened: this rank is there. A thread ends the process with the list of missing ranks if watch_started is not called within the timeout. */
+/* Before the transport is opened: this rank is there. A thread ends the process with the list of missing
+ * ranks if watch_started is not called within the timeout. */
 eas_status watch_starting(int rank, int size, const char *job, double timeout);
 void watch_started(void);
 

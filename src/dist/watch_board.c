@@ -1,7 +1,9 @@
-/* watch_board.c: what each rank does, a row each. Where all ranks are on one machine the rows lie in a file that all of them map: then a rank's last operation can be read after it was killed. Otherwise each rank has
+/* watch_board.c: what each rank does, a row each. Where all ranks are on one machine the rows lie in a file
+ * that all of them map: then a rank's last operation can be read after it was killed. Otherwise each rank has
  * its own copy, and states come in frames.
  *
- * A row is written by one process at a time and read by all without a lock: its version is odd while it is written, and a reader that sees it change reads again.
+ * A row is written by one process at a time and read by all without a lock: its version is odd while it is
+ * written, and a reader that sees it change reads again.
  */
 #include "watch_net.h"
 
@@ -45,13 +47,15 @@ eas_status board_open(watch_board *b, int size, const watch_address *a)
     size_t bytes = sizeof(watch_row) * (size_t)size;
     b->size = size, b->shared = *a->board != 0;
     int fd = b->shared ? open(a->board, O_RDWR | O_CLOEXEC) : -1;
-    void *p =
-        b->shared && fd < 0 ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, b->shared ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
+    void *p = b->shared && fd < 0 ? MAP_FAILED
+                                  : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                                         b->shared ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
     int code = errno;
     if (fd >= 0)
         close(fd);
     if (p == MAP_FAILED)
-        return base_fail(EAS_ERR_IO, "start-up failed: %s cannot be mapped: %s", b->shared ? a->board : "memory", strerror(code));
+        return base_fail(EAS_ERR_IO, "start-up failed: %s cannot be mapped: %s",
+                         b->shared ? a->board : "memory", strerror(code));
     b->rows = p;
     return EAS_OK;
 }
@@ -66,7 +70,8 @@ void board_close(watch_board *b)
 watch_state *board_edit(watch_board *b, int rank)
 {
     watch_row *r = &b->rows[rank];
-    atomic_store_explicit(&r->version, atomic_load_explicit(&r->version, memory_order_relaxed) | 1, memory_order_relaxed);
+    atomic_store_explicit(&r->version, atomic_load_explicit(&r->version, memory_order_relaxed) | 1,
+                          memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
     return &r->s;
 }
@@ -74,10 +79,14 @@ watch_state *board_edit(watch_board *b, int rank)
 void board_edited(watch_board *b, int rank)
 {
     watch_row *r = &b->rows[rank];
-    atomic_store_explicit(&r->version, atomic_load_explicit(&r->version, memory_order_relaxed) + 1, memory_order_release);
+    atomic_store_explicit(&r->version, atomic_load_explicit(&r->version, memory_order_relaxed) + 1,
+                          memory_order_release);
 }
 
-void board_set_inside(watch_board *b, int rank, bool inside) { __atomic_store_n(&b->rows[rank].s.inside, (uint8_t)inside, __ATOMIC_RELAXED); }
+void board_set_inside(watch_board *b, int rank, bool inside)
+{
+    __atomic_store_n(&b->rows[rank].s.inside, (uint8_t)inside, __ATOMIC_RELAXED);
+}
 
 bool board_read(const watch_board *b, int rank, watch_state *out)
 {

@@ -1,4 +1,5 @@
-/* watch_net.c: the sockets of the side channel: frames with queues on both sides, so that a rank that has stopped reading never stops the others. */
+/* watch_net.c: the sockets of the side channel: frames with queues on both sides, so that a rank that has
+ * stopped reading never stops the others. */
 #include "watch_net.h"
 
 #include <arpa/inet.h>
@@ -85,7 +86,8 @@ void conn_flush(conn *c)
 void conn_send(conn *c, frame_kind kind, int rank, const void *payload, size_t n)
 {
     frame f = {.kind = kind, .rank = (uint32_t)rank, .bytes = (uint32_t)n};
-    if (c->fd < 0 || (kind == FRAME_STATE && c->out_len > QUEUE) || !grow(&c->out, &c->out_cap, c->out_len + sizeof f + n))
+    if (c->fd < 0 || (kind == FRAME_STATE && c->out_len > QUEUE) ||
+        !grow(&c->out, &c->out_cap, c->out_len + sizeof f + n))
         return;
     memcpy(c->out + c->out_len, &f, sizeof f);
     if (n)
@@ -149,7 +151,8 @@ static bool own_addresses(bool local, watch_address *a)
     struct ifaddrs *all = NULL;
     if (!local && getifaddrs(&all) == 0)
         for (struct ifaddrs *i = all; i; i = i->ifa_next)
-            if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET && (i->ifa_flags & IFF_UP) && !(i->ifa_flags & IFF_LOOPBACK))
+            if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET && (i->ifa_flags & IFF_UP) &&
+                !(i->ifa_flags & IFF_LOOPBACK))
                 add_address(a, ((struct sockaddr_in *)(void *)i->ifa_addr)->sin_addr.s_addr);
     if (all)
         freeifaddrs(all);
@@ -165,9 +168,11 @@ int net_listen(bool local, watch_address *out)
         return -1;
     }
     int fd = socket(AF_INET, SOCK_STREAM, 0), random = open("/dev/urandom", O_RDONLY);
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = out->n == 1 ? out->at[0] : htonl(INADDR_ANY)};
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = out->n == 1 ? out->at[0] : htonl(INADDR_ANY)};
     socklen_t n = sizeof at;
-    bool good = fd >= 0 && random >= 0 && read(random, out->token, sizeof out->token) == (ssize_t)sizeof out->token &&
+    bool good = fd >= 0 && random >= 0 &&
+                read(random, out->token, sizeof out->token) == (ssize_t)sizeof out->token &&
                 bind(fd, (struct sockaddr *)(void *)&at, sizeof at) == 0 && listen(fd, 4096) == 0 &&
                 getsockname(fd, (struct sockaddr *)(void *)&at, &n) == 0;
     int code = errno;
@@ -196,7 +201,11 @@ static int try_address(uint32_t ip, uint16_t port, double until)
         struct pollfd p = {.fd = fd, .events = POLLOUT};
         double left = until - watch_seconds();
         socklen_t n = sizeof code;
-        if (poll(&p, 1, left > 2 ? 2000 : left > 0 ? (int)(1000 * left) : 0) != 1 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &n))
+        if (poll(&p, 1,
+                 left > 2   ? 2000
+                 : left > 0 ? (int)(1000 * left)
+                            : 0) != 1 ||
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &n))
             code = ETIMEDOUT;
     }
     if (!code)
@@ -229,7 +238,8 @@ static int greeted(conn *c, int size, const uint8_t token[16], double until)
         frame f;
         const char *payload;
         if (c->in_len >= sizeof f && conn_next(c, &at, &f, &payload)) {
-            bool known = f.kind == FRAME_HELLO && f.bytes == 16 && !memcmp(payload, token, 16) && f.rank > 0 && f.rank < (uint32_t)size;
+            bool known = f.kind == FRAME_HELLO && f.bytes == 16 && !memcmp(payload, token, 16) &&
+                         f.rank > 0 && f.rank < (uint32_t)size;
             conn_taken(c, at);
             return known ? (int)f.rank : -1;
         }

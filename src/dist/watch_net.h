@@ -50,7 +50,8 @@ void board_close(watch_board *b);
 watch_state *board_edit(watch_board *b, int rank); /* by one thread at a time */
 void board_edited(watch_board *b, int rank);
 void board_set_inside(watch_board *b, int rank, bool inside); /* without an edit */
-bool board_read(const watch_board *b, int rank, watch_state *out); /* false: torn, since that rank was writing all the time, or died while it did */
+/* false: torn, since that rank was writing all the time, or died while it did */
+bool board_read(const watch_board *b, int rank, watch_state *out);
 
 /* ---- watch_net.c ---- */
 double watch_seconds(void);

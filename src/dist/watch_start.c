@@ -1,7 +1,8 @@
 /* watch_start.c: who has started, before there is a connection to anybody.
  *
- * Opening MPI waits for all processes, without an end if one never comes. So each rank first leaves a file named by its number in a folder of the job's, and a thread looks at its clock: when the transport is
- * not open in time, it lists the ranks of this machine that have left no file, and ends the process.
+ * Opening MPI waits for all processes, without an end if one never comes. So each rank first leaves a file
+ * named by its number in a folder of the job's, and a thread looks at its clock: when the transport is not
+ * open in time, it lists the ranks of this machine that have left no file, and ends the process.
  */
 #include "watch_net.h"
 
@@ -36,8 +37,10 @@ static void say_who_is_missing(void)
             str_add(&s, "%s%d", s.len ? ", " : "", i);
     }
     if (missing)
-        fprintf(stderr, "eas: [rank %d] start-up failed: of %d ranks these have not started within EAS_DIST_TIMEOUT=%g s: %s\n", S.rank, S.size,
-                S.timeout, s.at ? s.at : "?");
+        fprintf(
+            stderr,
+            "eas: [rank %d] start-up failed: of %d ranks these have not started within EAS_DIST_TIMEOUT=%g s: %s\n",
+            S.rank, S.size, S.timeout, s.at ? s.at : "?");
     else
         fprintf(
             stderr,
@@ -71,7 +74,8 @@ static void *guard(void *p)
     if (done)
         return NULL;
     say_who_is_missing();
-    usleep((useconds_t)(1e6 * (S.timeout < 10 ? 0.05 * S.timeout : 0.5))); /* the others look at the folder too */
+    /* the others look at the folder too */
+    usleep((useconds_t)(1e6 * (S.timeout < 10 ? 0.05 * S.timeout : 0.5)));
     clear();
     _exit(1);
 }
@@ -87,8 +91,11 @@ eas_status watch_starting(int rank, int size, const char *job, double timeout)
     char path[300];
     file_of(rank, path, sizeof path);
     struct stat is;
-    if ((mkdir(S.folder, 0700) && errno != EEXIST) || lstat(S.folder, &is) || !S_ISDIR(is.st_mode) || is.st_uid != getuid())
-        return base_fail(EAS_ERR_IO, "the folder %s, where ranks tell that they have started, cannot be used: %s", S.folder, strerror(errno));
+    if ((mkdir(S.folder, 0700) && errno != EEXIST) || lstat(S.folder, &is) || !S_ISDIR(is.st_mode) ||
+        is.st_uid != getuid())
+        return base_fail(EAS_ERR_IO,
+                         "the folder %s, where ranks tell that they have started, cannot be used: %s",
+                         S.folder, strerror(errno));
     int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     if (fd < 0)
         return base_fail(EAS_ERR_IO, "%s cannot be written: %s", path, strerror(errno));

@@ -1,5 +1,6 @@
-/* blame.c: which index was out of range. A kernel only knows the place in memory that it was asked for; so after such a failure the indices of every gather and
- * scatter that the failed evaluation contains are computed by themselves, and the first one that does not fit its axis is named. What a loop runs is not
+/* blame.c: which index was out of range. A kernel only knows the place in memory that it was asked for; so
+ * after such a failure the indices of every gather and scatter that the failed evaluation contains are
+ * computed by themselves, and the first one that does not fit its axis is named. What a loop runs is not
  * looked into: its indices are different in each trip.
  */
 #include "exec.h"
@@ -11,7 +12,8 @@ typedef struct blaming {
     eas_node *const *inputs, *const *args;
     eas_device *device;
     VEC(eas_node *) todo;
-    eas_node **seen; /* a table of pointers, counted: computing indices lets go of what they were computed from */
+    /* a table of pointers, counted: computing indices lets go of what they were computed from */
+    eas_node **seen;
     uint32_t room, used;
     bool found;
 } blaming;
@@ -70,7 +72,8 @@ static int64_t *read_indices(const blaming *b, eas_node *index, int64_t *count)
         *count *= node_shape(result)[i];
     bool plain = buf && !(node_kind(result) == KIND_LEAF && result->nwords);
     if (plain && (out = malloc(sizeof *out * (size_t)(*count + 1))) &&
-        eas_device_copy(NULL, out, eas_buffer_device(buf), eas_buffer_address(buf), sizeof *out * (size_t)*count, NULL)) {
+        eas_device_copy(NULL, out, eas_buffer_device(buf), eas_buffer_address(buf),
+                        sizeof *out * (size_t)*count, NULL)) {
         free(out);
         out = NULL;
     }
@@ -83,20 +86,26 @@ static int64_t *read_indices(const blaming *b, eas_node *index, int64_t *count)
 static void check(blaming *b, eas_node *n, eas_node *index, int axis)
 {
     eas_node *x = node_in(n)[0];
-    /* indices of several axes that were joined into one say no more than that one of them was bad: they are the size then */
+    /* indices of several axes that were joined into one say no more than that one of them was bad: they are
+     * the size then */
     bool joined = n->op != GRAPH_INDEX && !node_real(index);
-    int64_t count = 0, size = node_shape(x)[axis], *at = dim_known(size) ? read_indices(b, index, &count) : NULL;
+    int64_t count = 0, size = node_shape(x)[axis],
+            *at = dim_known(size) ? read_indices(b, index, &count) : NULL;
     for (int64_t i = 0; at && i < count && !b->found; i++)
         if ((at[i] < -size || at[i] >= size) && !(joined && at[i] == size)) {
             char file[512];
             int line;
             b->found = true;
             if (node_place(n, file, sizeof file, &line))
-                base_fail(EAS_ERR_INDEX, "%s:%d: an index is out of range: index %lld is out of bounds for axis %d with size %lld", file, line,
-                          (long long)at[i], axis - x->batch_dims, (long long)size);
+                base_fail(
+                    EAS_ERR_INDEX,
+                    "%s:%d: an index is out of range: index %lld is out of bounds for axis %d with size %lld",
+                    file, line, (long long)at[i], axis - x->batch_dims, (long long)size);
             else
-                base_fail(EAS_ERR_INDEX, "eager: an index is out of range: index %lld is out of bounds for axis %d with size %lld", (long long)at[i],
-                          axis - x->batch_dims, (long long)size);
+                base_fail(
+                    EAS_ERR_INDEX,
+                    "eager: an index is out of range: index %lld is out of bounds for axis %d with size %lld",
+                    (long long)at[i], axis - x->batch_dims, (long long)size);
         }
     free(at);
 }
@@ -114,7 +123,8 @@ static void look_at(blaming *b, eas_node *n)
 {
     graph_kind kind = node_kind(n);
     eas_node *out = NULL;
-    if (node_real(n)) /* computed meanwhile, for somebody's index: nothing in it was bad, and its inputs are gone */
+    /* computed meanwhile, for somebody's index: nothing in it was bad, and its inputs are gone */
+    if (node_real(n))
         return;
     for (int i = 0; i < n->nin; i++)
         visit(b, node_in(n)[i]);
@@ -130,7 +140,8 @@ static void look_at(blaming *b, eas_node *n)
     }
 }
 
-void blame_index(int n, eas_node *const *roots, eas_device *device, int nin, eas_node *const *inputs, eas_node *const *args)
+void blame_index(int n, eas_node *const *roots, eas_device *device, int nin, eas_node *const *inputs,
+                 eas_node *const *args)
 {
     blaming b = {.nin = nin, .inputs = inputs, .args = args, .device = device};
     char before[1024];

@@ -1,4 +1,5 @@
-/* collect.c: what a group reads: its parameters, and how each tensor lies in the space. Done before any code, as parameters come first. */
+/* collect.c: what a group reads: its parameters, and how each tensor lies in the space. Done before any code,
+ * as parameters come first. */
 #include "exec.h"
 
 typedef struct gather_ctx {
@@ -112,7 +113,8 @@ static void note(gather_ctx *x, uint32_t id, bool outside, const int8_t *map)
     const pnode *p = pass_at(x->f->g, id);
     collected *c = x->c;
     if (!t->number[id]) {
-        uint32_t head[] = {0, p->op, p->dtype, p->rank, p->nwords, p->nin, p->fixed, outside, x->f->at[id].stored};
+        uint32_t head[] = {0,        p->op,   p->dtype,           p->rank, p->nwords, p->nin,
+                           p->fixed, outside, x->f->at[id].stored};
         collect_key(c, head, sizeof head);
         collect_key(c, p->shape, sizeof *p->shape * p->rank);
         if (p->kind != KIND_CONST || p->fixed)
@@ -158,12 +160,14 @@ static void visit(gather_ctx *x, uint32_t id, const int8_t *map)
     }
     if (grp->kind == GROUP_ATTENTION_BACK && back_core(&x->f->backs.at[grp->back], id))
         return;
-    if ((p->kind == KIND_REDUCE || p->kind == KIND_ARG || id == grp->core || id == grp->inner_core) && mine(x, id))
+    if ((p->kind == KIND_REDUCE || p->kind == KIND_ARG || id == grp->core || id == grp->inner_core) &&
+        mine(x, id))
         return;
     collect_shape(x->c, p->rank, p->shape);
     add_words(x->c, g, p);
     bool by_map = map && low_by_map(g, p, map);
-    if (map && !by_map && reshapes_dense(g, p) && comes_from_outside(x, p->in[0])) { /* the same memory with other strides */
+    /* the same memory with other strides */
+    if (map && !by_map && reshapes_dense(g, p) && comes_from_outside(x, p->in[0])) {
         note(x, p->in[0], true, NULL);
         add_once(x->c, &x->c->buffers, p->in[0]);
         collect_shape(x->c, pass_at(g, p->in[0])->rank, pass_at(g, p->in[0])->shape);
@@ -224,7 +228,8 @@ eas_dim concat_start(const pgraph *g, const pnode *p, int part)
 
 void collect_starts(collected *c, const pgraph *g, const pnode *p, int part)
 {
-    eas_dim start = concat_start(g, p, part); /* follows from the sizes of other inputs, which the key does not have */
+    /* follows from the sizes of other inputs, which the key does not have */
+    eas_dim start = concat_start(g, p, part);
     collect_key(c, &start, sizeof start);
     add_dim(c, start);
 }

@@ -1,7 +1,9 @@
-/* control.c: loops and branches: plans that a step of a plan runs, with nothing in between but reading the condition.
+/* control.c: loops and branches: plans that a step of a plan runs, with nothing in between but reading the
+ * condition.
  *
- * Carried values go from the results of one trip to the inputs of the next. A trip may write where it reads if nobody else has the memory; else the pool hands the memory of
- * the trip before to the next one. An element of what is gone through is a part of its memory, and what is stacked is written where it belongs.
+ * Carried values go from the results of one trip to the inputs of the next. A trip may write where it reads
+ * if nobody else has the memory; else the pool hands the memory of the trip before to the next one. An
+ * element of what is gone through is a part of its memory, and what is stacked is written where it belongs.
  */
 #include "exec.h"
 
@@ -53,7 +55,8 @@ static eas_status fill_fn(control_fn *f, const graph_control *c, const pass_walk
 }
 
 /* The nodes are nobody else's, so walking them leaves the marks of the walk around it alone. */
-static eas_status fn_new(control_fn *f, const graph_control *c, const graph_fn *fn, eas_device *d, int variant)
+static eas_status fn_new(control_fn *f, const graph_control *c, const graph_fn *fn, eas_device *d,
+                         int variant)
 {
     pass_walk w;
     eas_status st = pass_walk_from(&w, fn->n, fn->outs);
@@ -134,7 +137,9 @@ static eas_status read_flag(const trips *t, const eas_buffer *b, bool *out)
 static eas_status copy_within(const trips *t, eas_buffer *to, const eas_buffer *from)
 {
     size_t n = eas_buffer_size(to);
-    return n ? eas_device_copy(t->device, eas_buffer_address(to), t->device, eas_buffer_address(from), n, t->around->hooks) : EAS_OK;
+    return n ? eas_device_copy(t->device, eas_buffer_address(to), t->device, eas_buffer_address(from), n,
+                               t->around->hooks)
+             : EAS_OK;
 }
 
 static void fill_numbers(trips *t, const control_fn *f)
@@ -155,7 +160,10 @@ static plan_run run_of(const trips *t)
 }
 
 /* May be written: it is ours, and no other value's. */
-static bool only_here(const eas_buffer *b) { return b->owned && __atomic_load_n(&b->refs, __ATOMIC_ACQUIRE) == 1; }
+static bool only_here(const eas_buffer *b)
+{
+    return b->owned && __atomic_load_n(&b->refs, __ATOMIC_ACQUIRE) == 1;
+}
 
 static void set_view(eas_buffer *view, const eas_buffer *of, size_t bytes, int64_t at)
 {
@@ -178,7 +186,9 @@ static void set_leaves(trips *t, const control_fn *f, int64_t at)
         set_view(&t->views[c->nscanned + i], t->stacked[i], t->bytes[c->nscanned + i], at);
     for (uint32_t i = 0; i < f->nleaves; i++) {
         int k = (int)f->leaf[i];
-        t->leaf[i] = k < c->ncarried ? t->carried[k] : k < c->ncarried + c->nscanned ? &t->views[k - c->ncarried] : t->in[k];
+        t->leaf[i] = k < c->ncarried               ? t->carried[k]
+                   : k < c->ncarried + c->nscanned ? &t->views[k - c->ncarried]
+                                                   : t->in[k];
         t->given[i] = k < c->ncarried && only_here(t->carried[k]);
     }
 }
@@ -195,7 +205,8 @@ static void set_places(trips *t, const control_fn *f)
     }
 }
 
-/* What is carried on is an element of an array, as it is: the next trip's element will lie in the same view, so it gets memory of its own. */
+/* What is carried on is an element of an array, as it is: the next trip's element will lie in the same view,
+ * so it gets memory of its own. */
 static eas_status keep_element(trips *t, eas_buffer **carried)
 {
     const graph_control *c = t->s->c;
@@ -246,7 +257,9 @@ static eas_status breathe(const eas_launch *h)
         h->leave(h->ctx);
         h->enter(h->ctx);
     }
-    return h && h->interrupted && h->interrupted(h->ctx) ? base_fail(EAS_ERR_INTERRUPTED, "eager.loop was interrupted") : EAS_OK;
+    return h && h->interrupted && h->interrupted(h->ctx)
+             ? base_fail(EAS_ERR_INTERRUPTED, "eager.loop was interrupted")
+             : EAS_OK;
 }
 
 static eas_status all_trips(trips *t)
@@ -366,7 +379,8 @@ static eas_status run_branch(trips *t, eas_buffer **outs)
     return st;
 }
 
-eas_status control_run(const control_step *s, const plan_run *r, eas_device *d, eas_buffer *const *in, const int64_t *numbers, eas_buffer **outs)
+eas_status control_run(const control_step *s, const plan_run *r, eas_device *d, eas_buffer *const *in,
+                       const int64_t *numbers, eas_buffer **outs)
 {
     arena mem = {0};
     const graph_control *c = s->c;

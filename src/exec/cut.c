@@ -1,9 +1,11 @@
 /* cut.c: groups whose kernel would take more parameters than the device does.
  *
- * Which tensors a group reads is only known once it is fused, so fusion is done again with nodes that must not be inlined ("cuts"). They are found by going
- * through the group from inputs to results with the set of parameters that each node needs: where a node needs too many, the inputs of it that
- * need most get memory of their own, and count as one parameter from then on. So a sum of 1000 tensors becomes a few kernels that are as wide as the
- * device allows. If every result of the group needs few enough, it is neighbours over one space that were merged: they stay apart.
+ * Which tensors a group reads is only known once it is fused, so fusion is done again with nodes that must
+ * not be inlined ("cuts"). They are found by going through the group from inputs to results with the set of
+ * parameters that each node needs: where a node needs too many, the inputs of it that need most get memory of
+ * their own, and count as one parameter from then on. So a sum of 1000 tensors becomes a few kernels that are
+ * as wide as the device allows. If every result of the group needs few enough, it is neighbours over one
+ * space that were merged: they stay apart.
  */
 #include "exec.h"
 
@@ -45,7 +47,8 @@ static bool find_members(cutting *c)
     const group *g = &c->f->groups.at[c->grp];
     bool ok = true;
     for (uint32_t k = 0; k < g->roots.len && ok; k++)
-        ok = visit(c, g->roots.at[k].value, &stack) && (g->roots.at[k].value == g->roots.at[k].node || visit(c, g->roots.at[k].node, &stack));
+        ok = visit(c, g->roots.at[k].value, &stack) &&
+             (g->roots.at[k].value == g->roots.at[k].node || visit(c, g->roots.at[k].node, &stack));
     while (ok && stack.len) {
         const pnode *p = pass_at(c->f->g, stack.at[--stack.len]);
         for (int k = 0; k < p->nin && ok; k++)
@@ -119,7 +122,12 @@ bool cut_group(const fusion *f, uint32_t grp, uint32_t most, uint8_t *cuts)
 {
     uint32_t n = f->g->n.len;
     arena mem = {0};
-    cutting c = {.f = f, .grp = grp, .most = most < 2 ? 2 : most, .cuts = cuts, .seen = calloc(n, 1), .number = calloc(n, sizeof *c.number)};
+    cutting c = {.f = f,
+                 .grp = grp,
+                 .most = most < 2 ? 2 : most,
+                 .cuts = cuts,
+                 .seen = calloc(n, 1),
+                 .number = calloc(n, sizeof *c.number)};
     c.set = calloc(n, sizeof *c.set);
     bool ok = c.seen && c.number && c.set && find_members(&c);
     c.words = c.nbits / 64 + 1;

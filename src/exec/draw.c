@@ -1,9 +1,10 @@
 /* draw.c: drawings of graphs as SVG: boxes in layers from inputs to results, arrows between them.
  *
- * The layout is the usual one for layered graphs. A box lies one layer below the lowest of its inputs; what has no inputs lies just above its first user. An
- * arrow over several layers gets a point in each layer between, which takes room like a box: so it goes around boxes. The order in each layer follows from the
- * mean position of the neighbours, swept down and up a few times; the order with the fewest crossings is kept. Then positions move towards the neighbours'
- * as far as the order and the gaps allow.
+ * The layout is the usual one for layered graphs. A box lies one layer below the lowest of its inputs; what
+ * has no inputs lies just above its first user. An arrow over several layers gets a point in each layer
+ * between, which takes room like a box: so it goes around boxes. The order in each layer follows from the
+ * mean position of the neighbours, swept down and up a few times; the order with the fewest crossings is
+ * kept. Then positions move towards the neighbours' as far as the order and the gaps allow.
  */
 #include "exec.h"
 
@@ -77,7 +78,10 @@ void draw_inside(drawing *d, uint32_t box, drawing *inner, const char *title)
     int top = title && *title ? LINE : 0;
     str_add(&b->inner, "<g transform=\"translate(%d %d)\">\n", b->inner_w + PAD, 0);
     svg_text(&b->inner, 0, 12, "type", title ? title : "");
-    str_add(&b->inner, "<g transform=\"translate(0 %d)\">\n<rect width=\"%d\" height=\"%d\" rx=\"6\" class=\"inside\"/>\n", top, inner->w, inner->h);
+    str_add(
+        &b->inner,
+        "<g transform=\"translate(0 %d)\">\n<rect width=\"%d\" height=\"%d\" rx=\"6\" class=\"inside\"/>\n",
+        top, inner->w, inner->h);
     draw_boxes(&b->inner, inner);
     str_add(&b->inner, "</g></g>\n");
     b->inner_w += inner->w + PAD;
@@ -134,7 +138,8 @@ static void add_points(drawing *d)
         uint32_t from = e.from;
         for (int l = d->boxes.at[e.from].layer + 1; l < last && !d->oom; l++) {
             draw_node p = {.w = POINT_W, .layer = l, .point = true};
-            if (!vec_push(&d->boxes, p) || !vec_push(&d->arrows, ((draw_edge){from, d->boxes.len - 1, false})))
+            if (!vec_push(&d->boxes, p) ||
+                !vec_push(&d->arrows, ((draw_edge){from, d->boxes.len - 1, false})))
                 d->oom = true;
             from = d->boxes.len - 1;
         }
@@ -230,7 +235,8 @@ static void order_rows(drawing *d, rows *r)
 
 static int gap(const draw_node *a, const draw_node *b) { return a->point && b->point ? GAP_X / 2 : GAP_X; }
 
-/* Each box of a row moves to where its neighbours are, in order, then as far left as the next one asks for. */
+/* Each box of a row moves to where its neighbours are, in order, then as far left as the next one asks for.
+ */
 static void settle_row(drawing *d, uint32_t *row, uint32_t n, bool above)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -325,23 +331,26 @@ void draw_layout(drawing *d)
 
 static void svg_arrow(str *s, const draw_node *a, const draw_node *b, bool head)
 {
-    int x0 = (int)(a->x + a->w / 2.0), y0 = a->y + a->h, x1 = (int)(b->x + b->w / 2.0), y1 = b->y, mid = (y0 + y1) / 2;
+    int x0 = (int)(a->x + a->w / 2.0), y0 = a->y + a->h, x1 = (int)(b->x + b->w / 2.0), y1 = b->y,
+        mid = (y0 + y1) / 2;
     if (a->point)
         str_add(s, "<path d=\"M%d %dV%d\" class=\"edge\"/>\n", x0, a->y, y0);
-    str_add(s, "<path d=\"M%d %dC%d %d %d %d %d %d\" class=\"edge\"%s/>\n", x0, y0, x0, mid, x1, mid, x1, head ? y1 - 2 : y1,
-            head ? " marker-end=\"url(#arrow)\"" : "");
+    str_add(s, "<path d=\"M%d %dC%d %d %d %d %d %d\" class=\"edge\"%s/>\n", x0, y0, x0, mid, x1, mid, x1,
+            head ? y1 - 2 : y1, head ? " marker-end=\"url(#arrow)\"" : "");
 }
 
 void draw_boxes(str *s, const drawing *d)
 {
     for (uint32_t i = 0; i < d->arrows.len; i++)
-        svg_arrow(s, &d->boxes.at[d->arrows.at[i].from], &d->boxes.at[d->arrows.at[i].to], d->arrows.at[i].head);
+        svg_arrow(s, &d->boxes.at[d->arrows.at[i].from], &d->boxes.at[d->arrows.at[i].to],
+                  d->arrows.at[i].head);
     for (uint32_t i = 0; i < d->boxes.len; i++) {
         const draw_node *b = &d->boxes.at[i];
         int x = (int)b->x, y = b->y + TITLE;
         if (b->point)
             continue;
-        str_add(s, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" class=\"%s\"/>\n", x, b->y, b->w, b->h, b->cls);
+        str_add(s, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" class=\"%s\"/>\n", x, b->y,
+                b->w, b->h, b->cls);
         svg_text(s, x + PAD, y, "name", b->title.at ? b->title.at : "");
         for (char *t = b->lines.at; t && *t; y += LINE) {
             char *end = strchr(t, '\n');

@@ -17,7 +17,8 @@
 #include "../pass/pass.h"
 
 /* ---- fuse.c ---- */
-/* X(NAME, text, lower, parts): its name for people; what makes its kernel (NULL: plan.c has a step of its own for it); how many kernels it takes (NULL: one). */
+/* X(NAME, text, lower, parts): its name for people; what makes its kernel (NULL: plan.c has a step of its own
+ * for it); how many kernels it takes (NULL: one). */
 #define GROUP_KINDS(X) \
     X(MAP, "map", lower_map, NULL) \
     X(MATMUL, "matmul", lower_product, product_parts) \
@@ -56,7 +57,7 @@ typedef struct place { /* of a node */
     bool many; /* in several: computed again in each */
     bool used, root, stored, simple;
     bool whole; /* is read by an index that is data: must have memory that tells a bad one
-                        * (or be computed from such, element by element) */
+                 * (or be computed from such, element by element) */
     bool taken; /* by a group that knows what to do with it */
     bool rows; /* windows that a product reads where they lie (lower_conv.c) */
     int8_t map[GRAPH_MAX_RANK]; /* simple: which dim of the group's space each dim is; -1: index 0 */
@@ -86,7 +87,8 @@ typedef struct fusion {
     VEC(group) groups; /* 0 is unused; from results to inputs: run them backwards */
     uint32_t limit; /* nodes in a group */
     uint32_t params; /* of a kernel, at most */
-    const uint8_t *cuts; /* NULL, or per node CUT_*: what an earlier try found to be too much for one kernel */
+    /* NULL, or per node CUT_*: what an earlier try found to be too much for one kernel */
+    const uint8_t *cuts;
     dev_tile tile[DEV_TILES]; /* of the device, dev_limits */
     bool bf16_products; /* likewise */
     int variant; /* of the choices that lowering makes: 0 is what it thinks best, see VARIANTS */
@@ -96,12 +98,16 @@ typedef struct fusion {
     struct scratch *scratch; /* of lowering: shared by the groups, clean between them */
 } fusion;
 enum { VARIANTS = 4 };
-eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit, const uint8_t *cuts);
+eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit,
+                const uint8_t *cuts);
 /* The same for a device: which products are packed for its register tiles is decided, too. */
-eas_status fuse_for(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit, const uint8_t *cuts, eas_device *d,
-                    int variant);
+eas_status fuse_for(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit,
+                    const uint8_t *cuts, eas_device *d, int variant);
 void fuse_free(fusion *f);
-static inline bool fused_stored(const fusion *f, uint32_t p) { return f->at[p].stored || pass_at(f->g, p)->kind == KIND_LEAF; }
+static inline bool fused_stored(const fusion *f, uint32_t p)
+{
+    return f->at[p].stored || pass_at(f->g, p)->kind == KIND_LEAF;
+}
 static inline uint8_t cut_of(const fusion *f, uint32_t i) { return f->cuts ? f->cuts[i] : 0; }
 eas_status merge_groups(fusion *f); /* merge.c */
 /* How input k of p lies in the space if p lies by map; false: not simply. */
@@ -134,7 +140,8 @@ enum {
 bool cut_group(const fusion *f, uint32_t grp, uint32_t most, uint8_t *cuts);
 
 /* ---- collect.c ---- */
-/* Arrays with an entry for each node that the lowering of one group needs; only what it touched is cleaned. */
+/* Arrays with an entry for each node that the lowering of one group needs; only what it touched is cleaned.
+ */
 typedef struct scratch {
     eas_value *param, *fold;
     uint32_t *newest, *visits, *number, *stamp;
@@ -164,13 +171,16 @@ typedef struct collected {
     bool oom;
 } collected;
 void collect_from(const fusion *f, uint32_t grp, uint32_t node, const int8_t *map, collected *c);
-void collect_note(const fusion *f, uint32_t grp, uint32_t node, collected *c); /* it is part of the group: into the key */
+/* it is part of the group: into the key */
+void collect_note(const fusion *f, uint32_t grp, uint32_t node, collected *c);
 void collect_key(collected *c, const void *p, size_t n);
 void collect_free(const fusion *f, collected *c);
 void collect_shape(collected *c, int rank, const eas_dim *shape); /* sizes and strides as parameters */
-eas_dim concat_start(const pgraph *g, const pnode *p, int part); /* where input `part` begins along the axis */
+/* where input `part` begins along the axis */
+eas_dim concat_start(const pgraph *g, const pnode *p, int part);
 void collect_starts(collected *c, const pgraph *g, const pnode *p, int part);
-bool fold_varies(const pgraph *g, const fusion *f, uint32_t fold, int dim); /* does the result depend on that dim of the space? */
+/* does the result depend on that dim of the space? */
+bool fold_varies(const pgraph *g, const fusion *f, uint32_t fold, int dim);
 void fold_input_map(const fusion *f, uint32_t fold, int8_t *map);
 void root_map(const fusion *f, const group *g, const group_root *r, int8_t *map);
 
@@ -220,14 +230,20 @@ typedef struct lower {
 /* index.c */
 /* At an index of its own, or (at NULL) where map says that its dims lie in the group's space. */
 eas_value low_value(lower *l, uint32_t p, const lindex *at, const int8_t *map);
-eas_value low_wrapped(lower *l, eas_value i, eas_dim size); /* an index that is data, counted from the end if negative, refused if out of range */
-bool reshapes_dense(const pgraph *g, const pnode *p); /* a reshape of what lies densely in memory, if it lies there at all? */
-bool low_by_map(const pgraph *g, const pnode *p, const int8_t *map); /* computed from its inputs' values alone? */
-eas_value low_offset(lower *l, int rank, const eas_dim *shape, const lindex *at, eas_value *ok); /* in C order */
-eas_value low_sum(lower *l, int n, const lindex *at, const eas_dim *strides, eas_value *ok); /* of index times stride */
+/* an index that is data, counted from the end if negative, refused if out of range */
+eas_value low_wrapped(lower *l, eas_value i, eas_dim size);
+/* a reshape of what lies densely in memory, if it lies there at all? */
+bool reshapes_dense(const pgraph *g, const pnode *p);
+/* computed from its inputs' values alone? */
+bool low_by_map(const pgraph *g, const pnode *p, const int8_t *map);
+/* in C order */
+eas_value low_offset(lower *l, int rank, const eas_dim *shape, const lindex *at, eas_value *ok);
+/* of index times stride */
+eas_value low_sum(lower *l, int n, const lindex *at, const eas_dim *strides, eas_value *ok);
 eas_value low_dim(lower *l, eas_dim d);
 eas_value low_int(lower *l, int64_t v);
-/* Indices of the dims that are not in `skip` (bits) and have more than one element, from one program axis, the last dim fastest; and how many programs that is. */
+/* Indices of the dims that are not in `skip` (bits) and have more than one element, from one program axis,
+ * the last dim fastest; and how many programs that is. */
 eas_dim low_spread(lower *l, int axis, int rank, const eas_dim *shape, uint32_t skip, lindex *at);
 eas_dim low_spread_from(lower *l, eas_value from, int rank, const eas_dim *shape, uint32_t skip,
                         lindex *at); /* from a number instead of a program axis */
@@ -238,13 +254,15 @@ uint32_t low_mark(const lower *l);
 void low_forget(lower *l, uint32_t mark); /* values of a region that is closed */
 void low_line(lower *l, const pnode *p); /* what follows was written where p was */
 eas_value low_emit(lower *l, const pnode *p, const eas_value *x);
-bool leaf_strides(const pgraph *g, uint32_t p, eas_dim *offset, eas_dim *strides); /* of something with memory */
+/* of something with memory */
+bool leaf_strides(const pgraph *g, uint32_t p, eas_dim *offset, eas_dim *strides);
 
 /* lower.c */
 typedef struct use { /* a parameter of a kernel */
     enum { USE_NODE, USE_NUMBER, USE_DIM, USE_SCRATCH, USE_PACKED } what;
     uint32_t node; /* USE_NODE: with memory; USE_NUMBER: the constant; USE_PACKED: which factor, 0 or 1 */
-    eas_dim dim; /* USE_SCRATCH: elements of memory for this launch alone; USE_PACKED: for the launches of this group */
+    /* USE_SCRATCH: elements of memory for this launch alone; USE_PACKED: for the launches of this group */
+    eas_dim dim;
     uint8_t dtype;
     bool written;
 } use;
@@ -253,13 +271,17 @@ typedef struct kernel_use { /* a kernel and what it is given, in the order of it
     eas_kernel *kernel;
     VEC_USE params;
     eas_dim grid[3];
-    uint32_t in_place; /* a node whose memory the first result may take, if it is not needed any more; 0: none */
+    /* a node whose memory the first result may take, if it is not needed any more; 0: none */
+    uint32_t in_place;
     uint64_t
-        alike; /* bits of parameters (of the first 64): results and inputs that are gone through in the same way, so that a result may take an input's memory */
+        /* bits of parameters (of the first 64): results and inputs that are gone through in the same way, so
+           that a result may take an input's memory */
+        alike;
     bool maps; /* element by element, or a reduction: may run beside others */
     bool indexed; /* has accesses by data, which are checked as it runs */
 } kernel_use;
-/* part: of GROUP_CONCAT, which inputs are copied (concat_inputs); of GROUP_SCATTER in two parts 0 or 1; of a packed product pack_part; else 0 */
+/* part: of GROUP_CONCAT, which inputs are copied (concat_inputs); of GROUP_SCATTER in two parts 0 or 1; of a
+ * packed product pack_part; else 0 */
 eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out);
 void kernel_use_free(kernel_use *u);
 const char *group_name(group_kind kind);
@@ -292,18 +314,22 @@ void lower_matmul(lowering *w);
 /* lower_pack.c: large products of floats. */
 enum pack_part { PACK_RIGHT, PACK_LEFT, PACK_PRODUCT, PACK_PARTS };
 bool pack_wanted(const fusion *f, const group *g);
-bool pack_copies(const fusion *f, const group *g, int part); /* is there such a part? Else that factor is read where it lies */
+/* is there such a part? Else that factor is read where it lies */
+bool pack_copies(const fusion *f, const group *g, int part);
 void pack_uses(const lowering *w, VEC_USE *out, bool *oom);
 void lower_pack(lowering *w);
 eas_value matmul_sums(lower *l, eas_dtype dt, int64_t rows, int64_t cols); /* zeros to begin with */
 void matmul_batch(lowering *w, const pnode *p, lindex *batch);
-void matmul_index(const pnode *x, const pnode *p, const lindex *batch, lindex *at); /* leading dims of a factor */
-void matmul_store(lowering *w, eas_value acc, lindex row, lindex col); /* what follows the product, and the results */
+/* leading dims of a factor */
+void matmul_index(const pnode *x, const pnode *p, const lindex *batch, lindex *at);
+/* what follows the product, and the results */
+void matmul_store(lowering *w, eas_value acc, lindex row, lindex col);
 /* lower_conv.c: products whose left factor are windows of images. */
 bool conv_wanted(const pgraph *g, const pnode *p); /* may they be read where they lie? */
 bool conv_rows(const fusion *f, const group *g); /* are they? */
 void lower_conv(lowering *w);
-bool conv_gradient_wanted(const pgraph *g, const pnode *p); /* the same of the gradient of a filter: the left factor are windows, transposed */
+/* the same of the gradient of a filter: the left factor are windows, transposed */
+bool conv_gradient_wanted(const pgraph *g, const pnode *p);
 bool conv_gradient_rows(const fusion *f, const group *g);
 void lower_conv_gradient(lowering *w);
 void low_stand_at(lower *l, const lindex *batch, const pnode *space, lindex r,
@@ -346,11 +372,14 @@ typedef struct plan_step {
     int nargs, nouts; /* the first nouts are written: they need memory */
     eas_dim grid[3];
     uint32_t reuse; /* a leaf's slot that the first result may take if the leaf is given away */
-    uint64_t alike; /* bits of args: results, and slots of leaves whose memory they may take if those are given away */
+    /* bits of args: results, and slots of leaves whose memory they may take if those are given away */
+    uint64_t alike;
     uint8_t phase; /* STEP_*, of a collective: args are its inputs, then as many results */
     uint32_t number; /* which of the plan's collectives */
     bool maps, indexed; /* of kernel_use */
-    bool joins; /* depends on none of the steps right before it, back to the last one that does not join: they run as one */
+    /* depends on none of the steps right before it, back to the last one that does not join: they run as one
+     */
+    bool joins;
 } plan_step;
 enum { JOIN_MOST = 128 }; /* steps that run as one */
 enum { STEP_START = 1, STEP_WAIT };
@@ -372,7 +401,8 @@ typedef struct plan { /* counted */
 typedef struct plan_run {
     eas_node *const *leaves;
     eas_buffer *const *bufs; /* NULL, or the leaves' memory, in place of leaves */
-    eas_buffer *const *places; /* NULL, or per result: memory that it goes to if it is made here and nothing else is; may be NULL */
+    /* NULL, or per result: memory that it goes to if it is made here and nothing else is; may be NULL */
+    eas_buffer *const *places;
     const int64_t *numbers; /* bits */
     const uint8_t *given; /* per leaf: its memory may be taken; may be NULL */
     int nsymbols;
@@ -381,14 +411,18 @@ typedef struct plan_run {
     const eas_launch *hooks;
     const struct plan_comm *comm; /* of a device of a mesh */
 } plan_run;
-typedef struct plan_comm { /* runs collectives: one result for each tensor, the memory is there. n > 1: they go as one */
-    eas_status (*start)(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes, eas_buffer *const *in, eas_buffer *const *out,
-                        const eas_launch *hooks, void **request);
-    eas_status (*wait)(void *ctx, void *request, const eas_launch *hooks); /* the request is gone afterwards */
+/* runs collectives: one result for each tensor, the memory is there. n > 1: they go as one */
+typedef struct plan_comm {
+    eas_status (*start)(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes,
+                        eas_buffer *const *in, eas_buffer *const *out, const eas_launch *hooks,
+                        void **request);
+    /* the request is gone afterwards */
+    eas_status (*wait)(void *ctx, void *request, const eas_launch *hooks);
     void (*poll)(void *ctx); /* moves on what was started */
     void *ctx;
 } plan_comm;
-eas_status plan_new(const pass_walk *w, uint32_t nroots, eas_node *const *roots, eas_device *d, int variant, plan **out);
+eas_status plan_new(const pass_walk *w, uint32_t nroots, eas_node *const *roots, eas_device *d, int variant,
+                    plan **out);
 bool plan_same(const plan *a, const plan *b); /* the same kernels? */
 eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs); /* one each, counted */
 void plan_release(plan *p);
@@ -397,10 +431,12 @@ extern _Atomic uint64_t plan_steps_done;
 /* ---- realize.c ---- */
 /* What src/dist does for nodes with NODE_SHARDED; it is there before the first such node. */
 typedef struct exec_shards {
-    eas_status (*realize)(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks); /* with the lock held */
-    eas_status (*program_new)(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device,
-                              void **out); /* NULL: nothing lies on a mesh */
-    eas_status (*program_run)(void *p, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results);
+    /* with the lock held */
+    eas_status (*realize)(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks);
+    eas_status (*program_new)(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs,
+                              eas_device *device, void **out); /* NULL: nothing lies on a mesh */
+    eas_status (*program_run)(void *p, int nin, eas_node *const *args, const uint8_t *donated,
+                              const eas_launch *hooks, eas_node **results);
     void (*program_free)(void *p);
     bool (*in_parts)(const eas_node *n); /* of a node with data */
 } exec_shards;
@@ -408,7 +444,8 @@ extern const exec_shards *_Atomic exec_sharded;
 void exec_enter(const eas_launch *hooks); /* the one lock; see realize.c */
 void exec_leave(void);
 bool exec_any_sharded(int n, eas_node *const *nodes);
-eas_status exec_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks); /* of what lies on no mesh; with the lock held */
+/* of what lies on no mesh; with the lock held */
+eas_status exec_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks);
 eas_device *exec_device(const pass_walk *w, eas_device *otherwise); /* of the tensors there are */
 
 /* ---- overlap.c ---- */
@@ -416,15 +453,18 @@ eas_status plan_overlap(VEC_PLAN_STEP *steps, uint32_t nslots, const slot *slots
                         uint32_t *ncomms); /* collectives become steps that start and that wait */
 
 /* ---- order.c ---- */
-eas_status plan_order(uint32_t nsteps, plan_step *steps, uint32_t nslots, const slot *slots); /* moves steps so that memory is free early */
+/* moves steps so that memory is free early */
+eas_status plan_order(uint32_t nsteps, plan_step *steps, uint32_t nslots, const slot *slots);
 
 /* ---- control.c ---- */
 typedef struct control_step control_step;
 eas_status control_new(const graph_control *c, eas_device *d, int variant, control_step **out);
 void control_free(control_step *c);
 bool control_same(const control_step *a, const control_step *b);
-/* outs: one each, counted, none of them an input's and no two the same. numbers: one for each input after those with memory. */
-eas_status control_run(const control_step *c, const plan_run *r, eas_device *d, eas_buffer *const *in, const int64_t *numbers, eas_buffer **outs);
+/* outs: one each, counted, none of them an input's and no two the same. numbers: one for each input after
+ * those with memory. */
+eas_status control_run(const control_step *c, const plan_run *r, eas_device *d, eas_buffer *const *in,
+                       const int64_t *numbers, eas_buffer **outs);
 
 /* ---- native.c: functions of the host's (src/native) as steps ---- */
 typedef struct native_step native_step;
@@ -433,11 +473,14 @@ void native_free(native_step *s);
 bool native_same(const native_step *a, const native_step *b);
 const char *native_name(const struct eas_native *fn);
 /* outs have their memory. What lies on a device without host memory is copied to the host and back. */
-eas_status native_run(const native_step *s, const plan_run *r, eas_device *d, int nin, eas_buffer *const *in, int nout, eas_buffer *const *outs);
+eas_status native_run(const native_step *s, const plan_run *r, eas_device *d, int nin, eas_buffer *const *in,
+                      int nout, eas_buffer *const *outs);
 
 /* ---- blame.c ---- */
-/* After ERR_INDEX: the message gets the index, its axis and the axis's size, if they can be found. inputs, args: of a program. */
-void blame_index(int n, eas_node *const *roots, eas_device *device, int nin, eas_node *const *inputs, eas_node *const *args);
+/* After ERR_INDEX: the message gets the index, its axis and the axis's size, if they can be found. inputs,
+ * args: of a program. */
+void blame_index(int n, eas_node *const *roots, eas_device *device, int nin, eas_node *const *inputs,
+                 eas_node *const *args);
 
 /* ---- draw.c ---- */
 typedef struct draw_node {
@@ -470,6 +513,7 @@ void draw_free(drawing *d);
 
 /* ---- show.c ---- */
 /* form: "text", "svg-before", "svg-after" */
-eas_status show_walk(const pass_walk *w, int n, eas_node *const *roots, eas_device *d, const char *form, char **out);
+eas_status show_walk(const pass_walk *w, int n, eas_node *const *roots, eas_device *d, const char *form,
+                     char **out);
 
 #endif

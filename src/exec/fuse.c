@@ -1,9 +1,11 @@
 /* fuse.c: which nodes share a kernel.
  *
- * From results to inputs: a node joins the one group that uses it where it can be computed there, is computed again in each of several where that costs next to
- * nothing, and otherwise gets memory and a group of its own. A group iterates over a space; each member knows how its dims lie in it (place.map) as long as
- * that is simple. Reductions join when their axes are exactly the dims of the space that their users broadcast over (softmax, layer norm), or when their
- * users do not see the axes at all (what follows a sum). Matrix products and scans take what follows them element by element.
+ * From results to inputs: a node joins the one group that uses it where it can be computed there, is computed
+ * again in each of several where that costs next to nothing, and otherwise gets memory and a group of its
+ * own. A group iterates over a space; each member knows how its dims lie in it (place.map) as long as that is
+ * simple. Reductions join when their axes are exactly the dims of the space that their users broadcast over
+ * (softmax, layer norm), or when their users do not see the axes at all (what follows a sum). Matrix products
+ * and scans take what follows them element by element.
  */
 #include "exec.h"
 
@@ -27,7 +29,8 @@ static bool own_memory(const pnode *p)
     }
 }
 
-/* Does the reshape of x to p make one dim of several? Then an index into p must be taken apart, with divisions; splitting dims only multiplies and adds. */
+/* Does the reshape of x to p make one dim of several? Then an index into p must be taken apart, with
+ * divisions; splitting dims only multiplies and adds. */
 static bool joins_dims(const pnode *p, const pnode *x)
 {
     int i = 0;
@@ -46,7 +49,8 @@ static bool joins_dims(const pnode *p, const pnode *x)
     return false;
 }
 
-/* What several use has memory, unless it is cheap to compute in each of them. What follows a product takes the memory that the product would have. */
+/* What several use has memory, unless it is cheap to compute in each of them. What follows a product takes
+ * the memory that the product would have. */
 static bool kept(const place *x) { return x->users > 1 && (x->cost > CHEAP || x->tail); }
 
 /* Is p all that is made of a product, element by element, or a reshape of that? */
@@ -59,7 +63,8 @@ static bool follows_product(const fusion *f, const pnode *p)
     for (int k = 0; k < p->nin; k++) {
         const pnode *x = pass_at(f->g, p->in[k]);
         const place *q = &f->at[p->in[k]];
-        if ((x->kind == KIND_MATMUL || q->tail) && q->users == 1 && x->rank == p->rank && !memcmp(x->shape, p->shape, sizeof *x->shape * x->rank))
+        if ((x->kind == KIND_MATMUL || q->tail) && q->users == 1 && x->rank == p->rank &&
+            !memcmp(x->shape, p->shape, sizeof *x->shape * x->rank))
             return true;
     }
     return false;
@@ -74,7 +79,10 @@ static bool reshaped_in_memory(const pnode *x, const place *at)
 static int own_cost(const pgraph *g, const pnode *p, const place *at)
 {
     switch (p->kind) {
-    case KIND_RESHAPE: return joins_dims(p, pass_at(g, p->in[0])) && !reshaped_in_memory(pass_at(g, p->in[0]), &at[p->in[0]]) ? CHEAP + 1 : 0;
+    case KIND_RESHAPE:
+        return joins_dims(p, pass_at(g, p->in[0])) && !reshaped_in_memory(pass_at(g, p->in[0]), &at[p->in[0]])
+                 ? CHEAP + 1
+                 : 0;
     case KIND_MAP: {
         const char *ir = graph_rows[p->op].ir;
         uint16_t op = ir ? eas_op_find(ir) : 0;
@@ -102,10 +110,12 @@ static int own_cost(const pgraph *g, const pnode *p, const place *at)
     }
 }
 
-/* What it takes to compute a node again, as if everything heavy below it were in memory. What needs no memory at all is worth a few operations. */
+/* What it takes to compute a node again, as if everything heavy below it were in memory. What needs no memory
+ * at all is worth a few operations. */
 static void costs(fusion *f)
 {
-    for (uint32_t i = 1; i < f->g->n.len; i++) /* nodes that passes have replaced are still in the list, and read nothing */
+    /* nodes that passes have replaced are still in the list, and read nothing */
+    for (uint32_t i = 1; i < f->g->n.len; i++)
         for (int k = 0; k < pass_at(f->g, i)->nin && f->uses[i]; k++)
             f->at[pass_at(f->g, i)->in[k]].users += f->at[pass_at(f->g, i)->in[k]].users < 2;
     for (uint32_t i = 1; i < f->g->n.len; i++) {
@@ -118,7 +128,8 @@ static void costs(fusion *f)
         for (int k = 0; k < p->nin; k++) {
             const place *x = &f->at[p->in[k]];
             bool stored =
-                p->kind == KIND_PERMUTE && x->users > 1; /* what others use, too, is in memory, if it is worth that: its transpose is a view */
+                /* what others use, too, is in memory, if it is worth that: its transpose is a view */
+                p->kind == KIND_PERMUTE && x->users > 1;
             stored |= p->kind == KIND_RESHAPE && kept(x);
             c += own == HEAVY || stored ? 0 : x->cost;
             len = x->len > len ? x->len : len;
@@ -214,9 +225,10 @@ bool map_input(const pgraph *g, const pnode *p, int k, const int8_t *map, int8_t
 
 /* ---- at how many indices a node is read ----
  *
- * A node is computed once for each index that its group asks for, and a chain of shifted reads (x[i] * x[i - 1], of that y[i] * y[i - 2], ...) doubles them with each
- * link: 2^k copies of the code after k links. So indices have names: users element by element pass theirs on, a view makes a new one of each,
- * and a node that is read at more than PLACE_WAYS gets memory.
+ * A node is computed once for each index that its group asks for, and a chain of shifted reads (x[i] * x[i -
+ * 1], of that y[i] * y[i - 2], ...) doubles them with each link: 2^k copies of the code after k links. So
+ * indices have names: users element by element pass theirs on, a view makes a new one of each, and a node
+ * that is read at more than PLACE_WAYS gets memory.
  */
 
 static uint32_t name_of(uint32_t of, uint32_t a, uint32_t b)
@@ -236,7 +248,10 @@ static void add_way(place *x, uint32_t name)
     x->nways += x->nways <= PLACE_WAYS;
 }
 
-static bool keeps_index(const pnode *p) { return p->kind == KIND_MAP || p->kind == KIND_CAST || p->kind == KIND_ALIAS || p->kind == KIND_BROADCAST; }
+static bool keeps_index(const pnode *p)
+{
+    return p->kind == KIND_MAP || p->kind == KIND_CAST || p->kind == KIND_ALIAS || p->kind == KIND_BROADCAST;
+}
 
 /* Input k of node i is read wherever i is. */
 static void add_ways(fusion *f, uint32_t i, int k, const int8_t *map)
@@ -366,7 +381,8 @@ static bool inlinable(const pnode *p)
     }
 }
 
-/* Does every dim of the space that programs are spread over reach p? If not, p would be computed again for each index of the missing one. */
+/* Does every dim of the space that programs are spread over reach p? If not, p would be computed again for
+ * each index of the missing one. */
 static bool covers(const group *g, const pnode *p, const place *q)
 {
     uint32_t seen = g->inner;
@@ -395,8 +411,10 @@ static bool row_fits(const group *g, uint32_t inner)
     return n <= ROW_MAX || rest >= 64;
 }
 
-/* The dims of the space that p's users broadcast over; they must be p's axes, in order. Fills map for p's input. */
-static bool match_inner(const pgraph *pg, const group *g, const pnode *p, const place *q, uint32_t *inner, int8_t *map)
+/* The dims of the space that p's users broadcast over; they must be p's axes, in order. Fills map for p's
+ * input. */
+static bool match_inner(const pgraph *pg, const group *g, const pnode *p, const place *q, uint32_t *inner,
+                        int8_t *map)
 {
     const pnode *x = pass_at(pg, p->in[0]);
     uint32_t seen = 0;
@@ -424,7 +442,8 @@ static bool match_inner(const pgraph *pg, const group *g, const pnode *p, const 
     return next == g->rank;
 }
 
-/* Is it computed from a reduction over just the dims that it is broadcast over? Then that will join, and this is done once a row. */
+/* Is it computed from a reduction over just the dims that it is broadcast over? Then that will join, and this
+ * is done once a row. */
 static bool follows_fold(const fusion *f, const group *g, uint32_t i, const int8_t *map, int depth)
 {
     const pnode *p = pass_at(f->g, i);
@@ -435,11 +454,13 @@ static bool follows_fold(const fusion *f, const group *g, uint32_t i, const int8
         int8_t to[GRAPH_MAX_RANK];
         place q = {.simple = true};
         memcpy(q.map, map, p->rank);
-        return match_inner(f->g, g, p, &q, &inner, to) && (!g->inner || g->inner == inner) && row_fits(g, inner);
+        return match_inner(f->g, g, p, &q, &inner, to) && (!g->inner || g->inner == inner) &&
+               row_fits(g, inner);
     }
     for (int k = 0; k < p->nin; k++) {
         int8_t to[GRAPH_MAX_RANK];
-        if (f->at[p->in[k]].heavy && map_input(f->g, p, k, map, to) && follows_fold(f, g, p->in[k], to, depth - 1))
+        if (f->at[p->in[k]].heavy && map_input(f->g, p, k, map, to) &&
+            follows_fold(f, g, p->in[k], to, depth - 1))
             return true;
     }
     return false;
@@ -462,9 +483,11 @@ static bool cheap_here(const fusion *f, uint32_t i, const group *g)
     const place *q = &f->at[i];
     if (g->kind == GROUP_CALL)
         return false;
-    if (q->cost <= CHEAP && !(p->kind == KIND_PAD && q->nways > PLACE_WAYS)) /* a border that many shifted reads test for is copied instead */
+    /* a border that many shifted reads test for is copied instead */
+    if (q->cost <= CHEAP && !(p->kind == KIND_PAD && q->nways > PLACE_WAYS))
         return true;
-    if (g->kind == GROUP_SCATTER || g->kind == GROUP_SORT || g->kind == GROUP_COMPACT || q->nways > PLACE_WAYS)
+    if (g->kind == GROUP_SCATTER || g->kind == GROUP_SORT || g->kind == GROUP_COMPACT ||
+        q->nways > PLACE_WAYS)
         return false;
     if (g->kind == GROUP_CONCAT)
         return part_of_concat(f, p, g);
@@ -518,13 +541,15 @@ static bool try_fold(fusion *f, uint32_t i)
 
 /* ---- matrix products and scans with what follows them ---- */
 
-/* Does the group iterate over just p's elements, in their order, so that p may be the product or scan that it is built around? */
+/* Does the group iterate over just p's elements, in their order, so that p may be the product or scan that it
+ * is built around? */
 static bool takes_core(const fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);
     const place *q = &f->at[i];
     const group *g = &f->groups.at[q->group];
-    if (q->many || !q->simple || g->kind != GROUP_MAP || g->inner || g->rank != p->rank || g->size >= f->limit)
+    if (q->many || !q->simple || g->kind != GROUP_MAP || g->inner || g->rank != p->rank ||
+        g->size >= f->limit)
         return false;
     for (int k = 0; k < p->rank; k++)
         if (g->space[k] != p->shape[k] || (q->map[k] != k && !(q->map[k] == -1 && g->space[k] == 1)))
@@ -560,7 +585,8 @@ bool reaches(const fusion *f, uint32_t x, uint32_t core, int depth)
     return false;
 }
 
-/* A product reads the windows that x joins to a matrix where they lie, as often as they overlap: the image has memory, they have none. */
+/* A product reads the windows that x joins to a matrix where they lie, as often as they overlap: the image
+ * has memory, they have none. */
 static void read_in_place(fusion *f, uint32_t x)
 {
     const uint32_t windows = pass_at(f->g, x)->in[0], image = pass_at(f->g, windows)->in[0];
@@ -580,13 +606,15 @@ static void push_core(fusion *f, uint32_t i)
         read_in_place(f, pass_at(f->g, p->in[0])->in[0]);
     }
     for (int k = 0; k < p->nin; k++) {
-        if ((p->kind == KIND_CALL || p->kind == KIND_CONTROL || p->kind == KIND_COLLECTIVE) && pass_at(f->g, p->in[k])->kind != KIND_CONST)
+        if ((p->kind == KIND_CALL || p->kind == KIND_CONTROL || p->kind == KIND_COLLECTIVE) &&
+            pass_at(f->g, p->in[k])->kind != KIND_CONST)
             f->at[p->in[k]].root = true; /* it is read from memory, whoever else uses it */
         push(f, p->in[k], q->group, p->kind == KIND_SCAN && k == 0 && !p->words[1] ? q->map : NULL, false);
     }
 }
 
-/* softmax(scores) @ v: the nodes between are this group's own affair; what the scores are computed from, but for their product, is read at indices. */
+/* softmax(scores) @ v: the nodes between are this group's own affair; what the scores are computed from, but
+ * for their product, is read at indices. */
 static void take_scores(fusion *f, uint32_t i, uint32_t core, uint32_t grp, int depth)
 {
     const pnode *p = pass_at(f->g, i);
@@ -607,7 +635,10 @@ static void take_scores(fusion *f, uint32_t i, uint32_t core, uint32_t grp, int 
     }
 }
 
-static void add_root(fusion *f, uint32_t i, uint32_t value) { f->oom |= !vec_push(&f->groups.at[f->at[i].group].roots, ((group_root){i, value})); }
+static void add_root(fusion *f, uint32_t i, uint32_t value)
+{
+    f->oom |= !vec_push(&f->groups.at[f->at[i].group].roots, ((group_root){i, value}));
+}
 
 static void take_root(fusion *f, uint32_t i, uint32_t grp)
 {
@@ -732,7 +763,8 @@ static bool may_ride(const fusion *f, uint32_t i)
     const pnode *p = pass_at(f->g, i);
     const place *q = &f->at[i];
     const group *g = &f->groups.at[q->group];
-    if (!q->used || q->many || !q->simple || g->kind != GROUP_MAP || !inlinable(p) || g->size >= f->limit || !covers(g, p, q))
+    if (!q->used || q->many || !q->simple || g->kind != GROUP_MAP || !inlinable(p) || g->size >= f->limit ||
+        !covers(g, p, q))
         return false;
     uint32_t seen = 0, whole = 0;
     for (int k = 0; k < p->rank; k++)
@@ -752,7 +784,8 @@ static bool by_elements(const pgraph *g, const pnode *p)
         return false;
     for (int k = 0; k < p->nin; k++) {
         const pnode *x = pass_at(g, p->in[k]);
-        any |= x->kind != KIND_CONST && x->rank == p->rank && !memcmp(x->shape, p->shape, sizeof *x->shape * x->rank);
+        any |= x->kind != KIND_CONST && x->rank == p->rank &&
+               !memcmp(x->shape, p->shape, sizeof *x->shape * x->rank);
     }
     return any;
 }
@@ -790,10 +823,12 @@ static void settle(fusion *f, uint32_t i)
             root_group(f, i);
         return;
     }
-    bool here = inlinable(p) && (!q->whole || by_elements(f->g, p)) &&
-                (q->many ? (q->cost <= CHEAP && q->len < LONG && !kept(q)) || (q->rows && p->kind == KIND_WINDOW)
-                         : g->size < f->limit && (cheap_here(f, i, g) || (q->rows && g->kind == GROUP_MATMUL)));
-    /* The product needs memory if its user's group cannot take it: what follows it then has that memory instead, and costs no pass of its own. */
+    bool here =
+        inlinable(p) && (!q->whole || by_elements(f->g, p)) &&
+        (q->many ? (q->cost <= CHEAP && q->len < LONG && !kept(q)) || (q->rows && p->kind == KIND_WINDOW)
+                 : g->size < f->limit && (cheap_here(f, i, g) || (q->rows && g->kind == GROUP_MATMUL)));
+    /* The product needs memory if its user's group cannot take it: what follows it then has that memory
+     * instead, and costs no pass of its own. */
     here &= !(q->tail && p->kind != KIND_RESHAPE && !takes_core(f, i));
     if (!here) {
         root_group(f, i);
@@ -817,18 +852,20 @@ static void order_folds(fusion *f)
     }
 }
 
-/* Packing is worth it for large products: both factors are laid out for the device's register tiles before they are multiplied. */
+/* Packing is worth it for large products: both factors are laid out for the device's register tiles before
+ * they are multiplied. */
 static void choose_packed(fusion *f, eas_device *d)
 {
     const dev_limits l = d->limits(d);
     memcpy(f->tile, l.tile, sizeof f->tile);
     f->bf16_products = l.bf16_products;
     for (uint32_t i = 1; i < f->groups.len; i++)
-        f->groups.at[i].packed = pack_wanted(f, &f->groups.at[i]) && !conv_rows(f, &f->groups.at[i]) && !conv_gradient_rows(f, &f->groups.at[i]);
+        f->groups.at[i].packed = pack_wanted(f, &f->groups.at[i]) && !conv_rows(f, &f->groups.at[i]) &&
+                                 !conv_gradient_rows(f, &f->groups.at[i]);
 }
 
-eas_status fuse_for(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit, const uint8_t *cuts, eas_device *d,
-                    int variant)
+eas_status fuse_for(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit,
+                    const uint8_t *cuts, eas_device *d, int variant)
 {
     eas_status st = fuse(f, g, nroots, roots, limit, cuts);
     f->variant = variant;
@@ -837,7 +874,8 @@ eas_status fuse_for(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t 
     return st;
 }
 
-eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit, const uint8_t *cuts)
+eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit,
+                const uint8_t *cuts)
 {
     *f = (fusion){.g = g, .limit = limit, .cuts = cuts};
     group none = {0};
@@ -868,7 +906,8 @@ eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roo
         const pnode *p = pass_at(g, i);
         for (uint32_t b = f->at[i].back; b; b = f->backs.at[b - 1].next)
             open_back(f, b - 1);
-        if ((f->at[i].used || f->at[i].root) && p->kind != KIND_LEAF && (p->kind != KIND_CONST || f->at[i].root))
+        if ((f->at[i].used || f->at[i].root) && p->kind != KIND_LEAF &&
+            (p->kind != KIND_CONST || f->at[i].root))
             settle(f, i);
         else if (p->kind == KIND_LEAF && f->at[i].root)
             f->at[i].stored = true;

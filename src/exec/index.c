@@ -1,16 +1,23 @@
 /* index.c: the value of a node at an index, as kernel code.
  *
- * An index is one integer value per dim, a scalar or a block along one axis of the program's block, with the lanes where it lies within the dim. Views are
- * arithmetic on indices; what has memory is a load; everything else is computed from its inputs at their indices. A value has only the block axes that
- * it depends on, so what is broadcast is computed once.
+ * An index is one integer value per dim, a scalar or a block along one axis of the program's block, with the
+ * lanes where it lies within the dim. Views are arithmetic on indices; what has memory is a load; everything
+ * else is computed from its inputs at their indices. A value has only the block axes that it depends on, so
+ * what is broadcast is computed once.
  */
 #include "exec.h"
 
 /* ---- small things ---- */
 
-eas_value low_bin(lower *l, const char *op, eas_value x, eas_value y) { return eas_builder_apply(l->b, eas_op_find(op), x, y, 0); }
+eas_value low_bin(lower *l, const char *op, eas_value x, eas_value y)
+{
+    return eas_builder_apply(l->b, eas_op_find(op), x, y, 0);
+}
 
-eas_value low_and(lower *l, eas_value x, eas_value y) { return !x ? y : !y || x == y ? x : low_bin(l, "and", x, y); }
+eas_value low_and(lower *l, eas_value x, eas_value y)
+{
+    return !x ? y : !y || x == y ? x : low_bin(l, "and", x, y);
+}
 
 eas_value low_int(lower *l, int64_t v) { return eas_builder_const_typed(l->b, EAS_I64, 0, v); }
 
@@ -77,7 +84,10 @@ static eas_value plus(lower *l, eas_value x, eas_value y)
     return low_bin(l, "add", x, y);
 }
 
-static eas_value plus_dim(lower *l, eas_value x, eas_dim d) { return d == 0 ? x : x ? plus(l, x, low_dim(l, d)) : low_dim(l, d); }
+static eas_value plus_dim(lower *l, eas_value x, eas_dim d)
+{
+    return d == 0 ? x : x ? plus(l, x, low_dim(l, d)) : low_dim(l, d);
+}
 
 static int lanes(lower *l, eas_value v)
 {
@@ -93,7 +103,10 @@ static eas_value bits_value(lower *l, eas_dtype dt, int64_t bits)
     return eas_builder_const_typed(l->b, dt, dtype_is_float(dt) ? ir_bits_to_double(dt, bits) : 0, bits);
 }
 
-eas_value low_neutral(lower *l, const char *join, eas_dtype dt) { return bits_value(l, dt, graph_neutral(join, dt)); }
+eas_value low_neutral(lower *l, const char *join, eas_dtype dt)
+{
+    return bits_value(l, dt, graph_neutral(join, dt));
+}
 
 /* ---- values that were computed before ---- */
 
@@ -112,7 +125,8 @@ static eas_value recall(const lower *l, uint32_t p, const lindex *at, const int8
     int rank = pass_at(l->g, p)->rank;
     for (uint32_t i = l->newest[p]; i; i = l->memos.at[i - 1].older) {
         const memo *m = &l->memos.at[i - 1];
-        if (at ? m->rank == rank && !memcmp(m->by.at, at, sizeof *at * (size_t)rank) : m->rank == -1 && !memcmp(m->by.map, map, (size_t)rank))
+        if (at ? m->rank == rank && !memcmp(m->by.at, at, sizeof *at * (size_t)rank)
+               : m->rank == -1 && !memcmp(m->by.map, map, (size_t)rank))
             return m->v;
     }
     return 0;
@@ -153,7 +167,8 @@ bool leaf_strides(const pgraph *g, uint32_t p, eas_dim *offset, eas_dim *strides
 }
 
 /* The sum of index times stride: scalars first, so that a block is a base plus lanes. */
-static eas_value offset_of(lower *l, int n, const lindex *at, const eas_dim *strides, const bool *negative, eas_dim start, eas_value *ok)
+static eas_value offset_of(lower *l, int n, const lindex *at, const eas_dim *strides, const bool *negative,
+                           eas_dim start, eas_value *ok)
 {
     eas_value base = 0, block = 0;
     *ok = 0;
@@ -175,7 +190,10 @@ static eas_value offset_of(lower *l, int n, const lindex *at, const eas_dim *str
     return base ? base : block ? block : low_int(l, 0);
 }
 
-eas_value low_sum(lower *l, int n, const lindex *at, const eas_dim *strides, eas_value *ok) { return offset_of(l, n, at, strides, NULL, 0, ok); }
+eas_value low_sum(lower *l, int n, const lindex *at, const eas_dim *strides, eas_value *ok)
+{
+    return offset_of(l, n, at, strides, NULL, 0, ok);
+}
 
 eas_value low_offset(lower *l, int rank, const eas_dim *shape, const lindex *at, eas_value *ok)
 {
@@ -215,8 +233,10 @@ static eas_value swapped(lower *l, eas_value v, int a, int b)
     return eas_builder_trans(l->b, v, axes);
 }
 
-/* Neighbours in memory along a block axis that is not the last one: load with that axis last, then turn the block. */
-static bool load_turned(lower *l, eas_value buf, int n, const lindex *at, const eas_dim *strides, eas_dim start, eas_value *out)
+/* Neighbours in memory along a block axis that is not the last one: load with that axis last, then turn the
+ * block. */
+static bool load_turned(lower *l, eas_value buf, int n, const lindex *at, const eas_dim *strides,
+                        eas_dim start, eas_value *out)
 {
     int unit = -1, last = -1;
     for (int i = 0; i < n; i++) {
@@ -240,7 +260,8 @@ static bool load_turned(lower *l, eas_value buf, int n, const lindex *at, const 
     return true;
 }
 
-static eas_value load_strided(lower *l, uint32_t p, int n, const lindex *at, const eas_dim *strides, eas_dim start)
+static eas_value load_strided(lower *l, uint32_t p, int n, const lindex *at, const eas_dim *strides,
+                              eas_dim start)
 {
     bool negative[MAX_DIMS] = {0};
     eas_dim size[MAX_DIMS];
@@ -266,7 +287,8 @@ static eas_value load_at(lower *l, uint32_t p, const lindex *at)
     return load_strided(l, p, pass_at(l->g, p)->rank, at, strides, start);
 }
 
-/* At the group's own index; dims of the space that were merged count as one. Node p's memory has the shape and strides of `as`: p itself, or a reshape of it. */
+/* At the group's own index; dims of the space that were merged count as one. Node p's memory has the shape
+ * and strides of `as`: p itself, or a reshape of it. */
 static eas_value load_mapped(lower *l, uint32_t p, uint32_t as, const int8_t *map)
 {
     const pnode *n = pass_at(l->g, as);
@@ -275,7 +297,8 @@ static eas_value load_mapped(lower *l, uint32_t p, uint32_t as, const int8_t *ma
     for (int d = 0; d < MAX_DIMS; d++)
         strides[d] = 0;
     for (int k = 0; k < n->rank; k++)
-        if (map[k] >= 0 && n->shape[k] != 1 && l->mlast[l->mdim[map[k]]] == map[k]) /* the last dim of a run counts */
+        /* the last dim of a run counts */
+        if (map[k] >= 0 && n->shape[k] != 1 && l->mlast[l->mdim[map[k]]] == map[k])
             strides[l->mdim[map[k]]] = own[k];
     return load_strided(l, p, l->nm, l->at, strides, start);
 }
@@ -321,7 +344,8 @@ static void reshape_index(lower *l, const pnode *p, const pnode *x, const lindex
         int i0 = i, k0 = k;
         eas_dim a = i < p->rank ? p->shape[i++] : 1, b = k < x->rank ? x->shape[k++] : 1;
         while (a != b && (i < p->rank || k < x->rank)) {
-            bool more = k < x->rank && (i == p->rank || (dim_known(a) && dim_known(b) ? b < a : i - i0 > k - k0));
+            bool more =
+                k < x->rank && (i == p->rank || (dim_known(a) && dim_known(b) ? b < a : i - i0 > k - k0));
             if (more)
                 eas_dim_apply(EAS_DIM_MUL, b, x->shape[k++], &b);
             else if (i < p->rank)
@@ -354,7 +378,8 @@ static void window_index(lower *l, const pnode *p, const pnode *x, const lindex 
     for (int w = 0; w < p->words[0]; w++) {
         int axis = (int)p->words[1 + 3 * w];
         const lindex *k = &at[x->rank + w];
-        eas_value far = at[axis].v ? scaled(l, at[axis].v, p->words[2 + 3 * w]) : 0, near = k->v ? scaled(l, k->v, p->words[3 + 3 * w]) : 0;
+        eas_value far = at[axis].v ? scaled(l, at[axis].v, p->words[2 + 3 * w]) : 0,
+                  near = k->v ? scaled(l, k->v, p->words[3 + 3 * w]) : 0;
         to[axis] = (lindex){plus(l, far, near), low_and(l, at[axis].ok, k->ok)};
     }
 }
@@ -431,9 +456,11 @@ static eas_value update_value(lower *l, const pnode *p, const lindex *at)
         if (step == 1) {
             to[i].v = shifted(l, at[i].v, p->words[i], u->shape[i], p->shape[i], &here);
         } else {
-            eas_value zero = low_int(l, 0), far = low_bin(l, "sub", at[i].v ? at[i].v : zero, low_dim(l, p->words[i]));
+            eas_value zero = low_int(l, 0),
+                      far = low_bin(l, "sub", at[i].v ? at[i].v : zero, low_dim(l, p->words[i]));
             to[i].v = low_bin(l, "floordiv", far, low_int(l, step));
-            here = low_and(l, low_bin(l, "ge", far, zero), low_bin(l, "lt", to[i].v, low_dim(l, u->shape[i])));
+            here =
+                low_and(l, low_bin(l, "ge", far, zero), low_bin(l, "lt", to[i].v, low_dim(l, u->shape[i])));
             here = low_and(l, here, low_bin(l, "eq", low_bin(l, "mod", far, low_int(l, step)), zero));
         }
         to[i].ok = low_and(l, at[i].ok, here);
@@ -442,13 +469,14 @@ static eas_value update_value(lower *l, const pnode *p, const lindex *at)
     return choose(l, inside, low_value(l, p->in[1], to, NULL), low_value(l, p->in[0], at, NULL));
 }
 
-/* An element of an integer tensor as an index: negative ones count from the end. One that is out of range becomes one that no memory has, so that the access is
- * refused; low_bad_index says it in words. */
+/* An element of an integer tensor as an index: negative ones count from the end. One that is out of range
+ * becomes one that no memory has, so that the access is refused; low_bad_index says it in words. */
 eas_value low_wrapped(lower *l, eas_value i, eas_dim size)
 {
     eas_value n = low_dim(l, size), zero = low_int(l, 0);
     i = choose(l, low_bin(l, "lt", i, zero), low_bin(l, "add", i, n), i);
-    return choose(l, low_and(l, low_bin(l, "ge", i, zero), low_bin(l, "lt", i, n)), i, low_int(l, (int64_t)1 << 40));
+    return choose(l, low_and(l, low_bin(l, "ge", i, zero), low_bin(l, "lt", i, n)), i,
+                  low_int(l, (int64_t)1 << 40));
 }
 
 static lindex picked(lower *l, uint32_t index, const lindex *at, int rank, eas_dim size)
@@ -493,7 +521,8 @@ static eas_value random_value(lower *l, const pnode *p, const lindex *at)
     int prefix = pass_at(l->g, p->in[0])->rank;
     eas_value ok, lane = low_offset(l, p->rank - prefix, p->shape + prefix, at + prefix, &ok);
     eas_value key = low_value(l, p->in[0], at, NULL), first = low_value(l, p->in[1], at, NULL);
-    return eas_builder_rand(l->b, key, low_bin(l, "add", eas_builder_cast(l->b, first, EAS_I64), lane), (eas_rand_kind)p->words[0]);
+    return eas_builder_rand(l->b, key, low_bin(l, "add", eas_builder_cast(l->b, first, EAS_I64), lane),
+                            (eas_rand_kind)p->words[0]);
 }
 
 /* ---- element by element ---- */
@@ -504,7 +533,8 @@ eas_value low_emit(lower *l, const pnode *p, const eas_value *x)
     const graph_row *row = &graph_rows[p->op];
     eas_dtype dt = (eas_dtype)p->dtype;
     if (row->ir)
-        return eas_builder_apply(l->b, eas_op_find(row->ir), x[0], p->nin > 1 ? x[1] : 0, p->nin > 2 ? x[2] : 0);
+        return eas_builder_apply(l->b, eas_op_find(row->ir), x[0], p->nin > 1 ? x[1] : 0,
+                                 p->nin > 2 ? x[2] : 0);
     eas_value wide[3];
     bool half = false;
     for (int i = 0; i < p->nin; i++) {
@@ -557,7 +587,10 @@ bool reshapes_dense(const pgraph *g, const pnode *p)
 }
 
 /* A reshape of what lies densely in memory reads that memory with strides of its own. */
-static bool reads_reshaped(const lower *l, const pnode *p) { return reshapes_dense(l->g, p) && fused_stored(l->f, p->in[0]) && l->param[p->in[0]]; }
+static bool reads_reshaped(const lower *l, const pnode *p)
+{
+    return reshapes_dense(l->g, p) && fused_stored(l->f, p->in[0]) && l->param[p->in[0]];
+}
 
 static eas_value reshape_value(lower *l, const pnode *p, const lindex *at)
 {
@@ -585,7 +618,9 @@ static eas_value at_index(lower *l, const pnode *p, const lindex *at)
     case KIND_ALIAS: return low_value(l, p->in[0], at, NULL);
     case KIND_RESHAPE: return reshape_value(l, p, at);
     case KIND_SLICE: slice_index(l, p, at, to); return low_value(l, p->in[0], to, NULL);
-    case KIND_WINDOW: window_index(l, p, pass_at(l->g, p->in[0]), at, to); return low_value(l, p->in[0], to, NULL);
+    case KIND_WINDOW:
+        window_index(l, p, pass_at(l->g, p->in[0]), at, to);
+        return low_value(l, p->in[0], to, NULL);
     case KIND_PAD: return pad_value(l, p, at);
     case KIND_CONCAT: return concat_value(l, p, at);
     case KIND_UPDATE: return update_value(l, p, at);
@@ -616,7 +651,8 @@ static eas_value by_map(lower *l, uint32_t id, const int8_t *map)
     const pnode *p = pass_at(l->g, id);
     lindex at[MAX_DIMS];
     if (low_by_map(l->g, p, map))
-        return p->kind == KIND_MAP || p->kind == KIND_CAST ? map_value(l, p, NULL, map) : input_value(l, p, 0, NULL, map);
+        return p->kind == KIND_MAP || p->kind == KIND_CAST ? map_value(l, p, NULL, map)
+                                                           : input_value(l, p, 0, NULL, map);
     if (reads_reshaped(l, p))
         return load_mapped(l, p->in[0], id, map);
     for (int k = 0; k < p->rank; k++)

@@ -1,4 +1,5 @@
-/* lower.c: a group of nodes as a kernel: its parameters, the merged space, and the frame that every kind of group shares. */
+/* lower.c: a group of nodes as a kernel: its parameters, the merged space, and the frame that every kind of
+ * group shares. */
 #include "exec.h"
 
 #include <pthread.h>
@@ -6,8 +7,8 @@
 
 /* ---- kernels that were made before ---- */
 
-/* By the text of their IR: equal groups of one program, or of several, share one kernel. Entries are counted by who uses them; a kernel that nobody
- * uses goes when its place is wanted. */
+/* By the text of their IR: equal groups of one program, or of several, share one kernel. Entries are counted
+ * by who uses them; a kernel that nobody uses goes when its place is wanted. */
 enum { TABLE = 1024 };
 typedef struct made {
     uint8_t key[32];
@@ -61,7 +62,8 @@ void kernel_use_free(kernel_use *u)
 
 static bool is_flat(const lowering *w)
 {
-    return w->l.grp->kind == GROUP_MAP && w->l.nm == 1 && !w->l.minner[0] && dim_known(w->l.msize[0]) && !w->c->general;
+    return w->l.grp->kind == GROUP_MAP && w->l.nm == 1 && !w->l.minner[0] && dim_known(w->l.msize[0]) &&
+           !w->c->general;
 }
 
 static void add_use(lowering *w, use u)
@@ -85,9 +87,13 @@ static void add_uses(lowering *w)
     if (l->grp->packed)
         pack_uses(w, &w->use->params, &oom);
     for (uint32_t i = 0; i < w->c->buffers.len; i++)
-        add_use(w, (use){.what = USE_NODE, .node = w->c->buffers.at[i], .dtype = pass_at(l->g, w->c->buffers.at[i])->dtype});
+        add_use(w, (use){.what = USE_NODE,
+                         .node = w->c->buffers.at[i],
+                         .dtype = pass_at(l->g, w->c->buffers.at[i])->dtype});
     for (uint32_t i = 0; i < w->c->numbers.len; i++)
-        add_use(w, (use){.what = USE_NUMBER, .node = w->c->numbers.at[i], .dtype = pass_at(l->g, w->c->numbers.at[i])->dtype});
+        add_use(w, (use){.what = USE_NUMBER,
+                         .node = w->c->numbers.at[i],
+                         .dtype = pass_at(l->g, w->c->numbers.at[i])->dtype});
     for (uint32_t i = 0; i < w->c->dims.len; i++)
         add_use(w, (use){.what = USE_DIM, .dim = w->c->dims.at[i], .dtype = EAS_I64});
     if (l->grp->kind == GROUP_SORT)
@@ -113,8 +119,9 @@ static void add_params(lowering *w)
                  : u->what == USE_DIM    ? "n"
                                          : "tmp",
                  i);
-        eas_value v = u->what == USE_NODE || u->what == USE_SCRATCH || u->what == USE_PACKED ? eas_builder_param_buffer(l->b, name, dt)
-                                                                                             : eas_builder_param_scalar(l->b, name, dt, 0);
+        eas_value v = u->what == USE_NODE || u->what == USE_SCRATCH || u->what == USE_PACKED
+                        ? eas_builder_param_buffer(l->b, name, dt)
+                        : eas_builder_param_scalar(l->b, name, dt, 0);
         if (u->what == USE_PACKED)
             w->scratch[u->node] = v;
         else if (u->written)
@@ -143,7 +150,8 @@ static bool run_on(const collected *c, const group *g, int a, int b)
     return true;
 }
 
-/* Dims in the order in which the largest tensor has them in memory, when something is reduced; results' order else. */
+/* Dims in the order in which the largest tensor has them in memory, when something is reduced; results' order
+ * else. */
 static void order_in_memory(const collected *c, const group *g, int n, int8_t *order)
 {
     const reading *ref = NULL;
@@ -168,7 +176,9 @@ static void order_in_memory(const collected *c, const group *g, int n, int8_t *o
     if (!ref)
         return;
     for (int i = 1; i < n; i++) /* few: by insertion, stable */
-        for (int k = i; k > 0 && ref->stride[order[k]] > ref->stride[order[k - 1]] && ref->stride[order[k - 1]] != 0; k--) {
+        for (int k = i;
+             k > 0 && ref->stride[order[k]] > ref->stride[order[k - 1]] && ref->stride[order[k - 1]] != 0;
+             k--) {
             int8_t t = order[k];
             order[k] = order[k - 1];
             order[k - 1] = t;
@@ -362,10 +372,12 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
     }
     if (g->core) {
         const pnode *p = pass_at(f->g, g->core);
-        const bool parts = g->kind == GROUP_SCATTER && scatter_parts(p) == 2; /* the first one reads the first input */
+        /* the first one reads the first input */
+        const bool parts = g->kind == GROUP_SCATTER && scatter_parts(p) == 2;
         for (int k = g->kind == GROUP_ATTENTION || (parts && part); k < (parts && !part ? 1 : p->nin); k++)
             if (!g->packed || !pack_copies(f, g, k ? PACK_RIGHT : PACK_LEFT))
-                collect_from(f, grp, p->in[k], g->kind == GROUP_SCAN && k == 0 ? f->at[g->core].map : NULL, c);
+                collect_from(f, grp, p->in[k], g->kind == GROUP_SCAN && k == 0 ? f->at[g->core].map : NULL,
+                             c);
     }
     if (g->kind == GROUP_ATTENTION) {
         const pnode *p = pass_at(f->g, g->inner_core), *s = pass_at(f->g, g->scores);
@@ -379,7 +391,8 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
     collect_shape(c, g->rank, g->space);
 }
 
-/* An input of the same shape and dtype as the first result, read where that is written: its memory may become the result's. */
+/* An input of the same shape and dtype as the first result, read where that is written: its memory may become
+ * the result's. */
 static uint32_t in_place(const lowering *w)
 {
     const collected *c = w->c;
@@ -392,17 +405,20 @@ static uint32_t in_place(const lowering *w)
             out = &c->accesses.at[i];
     for (uint32_t i = 0; out && i < c->accesses.len; i++) {
         const reading *a = &c->accesses.at[i];
-        bool once = a->node != out->node && pass_at(w->l.g, a->node)->dtype == pass_at(w->l.g, out->node)->dtype &&
+        bool once = a->node != out->node &&
+                    pass_at(w->l.g, a->node)->dtype == pass_at(w->l.g, out->node)->dtype &&
                     !memcmp(a->stride, out->stride, sizeof a->stride);
         for (uint32_t k = 0; once && k < c->accesses.len; k++)
-            once = c->accesses.at[k].node != a->node || !memcmp(c->accesses.at[k].stride, a->stride, sizeof a->stride);
+            once = c->accesses.at[k].node != a->node ||
+                   !memcmp(c->accesses.at[k].stride, a->stride, sizeof a->stride);
         if (once && !(pass_at(w->l.g, a->node)->kind == KIND_LEAF && pass_at(w->l.g, a->node)->nwords))
             return a->node;
     }
     return 0;
 }
 
-/* Parameters that are read or written exactly where the first result is written, and of its dtype: any of the results among them may take the memory of any of the inputs. */
+/* Parameters that are read or written exactly where the first result is written, and of its dtype: any of the
+ * results among them may take the memory of any of the inputs. */
 static uint64_t alike(const lowering *w)
 {
     const collected *c = w->c;
@@ -416,13 +432,16 @@ static uint64_t alike(const lowering *w)
             out = &c->accesses.at[i];
     for (uint32_t i = 0; out && i < w->use->params.len && i < 64; i++) {
         const use *u = &w->use->params.at[i];
-        bool same = u->what == USE_NODE && pass_at(w->l.g, u->node)->dtype == pass_at(w->l.g, out->node)->dtype, seen = false;
+        bool same =
+                 u->what == USE_NODE && pass_at(w->l.g, u->node)->dtype == pass_at(w->l.g, out->node)->dtype,
+             seen = false;
         for (uint32_t k = 0; same && k < c->accesses.len; k++)
             if (c->accesses.at[k].node == u->node) {
                 seen = true;
                 same = !memcmp(c->accesses.at[k].stride, out->stride, sizeof out->stride);
             }
-        if (same && seen && !(pass_at(w->l.g, u->node)->kind == KIND_LEAF && pass_at(w->l.g, u->node)->nwords))
+        if (same && seen &&
+            !(pass_at(w->l.g, u->node)->kind == KIND_LEAF && pass_at(w->l.g, u->node)->nwords))
             bits |= UINT64_C(1) << i;
     }
     return bits;
@@ -456,7 +475,10 @@ static const struct {
 };
 
 const char *group_name(group_kind kind) { return kinds[kind].name; }
-int group_parts(const fusion *f, const group *g) { return kinds[g->kind].parts ? kinds[g->kind].parts(f, g) : 1; }
+int group_parts(const fusion *f, const group *g)
+{
+    return kinds[g->kind].parts ? kinds[g->kind].parts(f, g) : 1;
+}
 
 /* ---- groups that were lowered before ---- */
 
@@ -509,7 +531,8 @@ static void remember(const lowering *w, recipe *r, const uint8_t key[32])
     r->indexed = w->use->indexed;
     r->in_place = UINT32_MAX;
     for (uint32_t i = 0; w->use->in_place && i < w->use->params.len; i++)
-        if (w->use->params.at[i].what == USE_NODE && !w->use->params.at[i].written && w->use->params.at[i].node == w->use->in_place)
+        if (w->use->params.at[i].what == USE_NODE && !w->use->params.at[i].written &&
+            w->use->params.at[i].node == w->use->in_place)
             r->in_place = i;
 }
 
@@ -520,7 +543,8 @@ static eas_status make(lowering *w)
     lower *l = &w->l;
     char name[64];
     const group_root *r = &l->grp->roots.at[0];
-    snprintf(name, sizeof name, "%s", graph_rows[pass_at(l->g, l->grp->core ? l->grp->core : r->value)->op].name);
+    snprintf(name, sizeof name, "%s",
+             graph_rows[pass_at(l->g, l->grp->core ? l->grp->core : r->value)->op].name);
     eas_status st = eas_builder_new(name, EAS_KERNEL_NO_CONTRACT, &l->b);
     if (st)
         return st;
@@ -564,7 +588,13 @@ eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out)
     arena mem = {0};
     collected c = {0};
     scratch *t = f->scratch;
-    lowering w = {.l = {.g = f->g, .f = f, .grp = &f->groups.at[grp], .mem = &mem, .param = t->param, .fold = t->fold, .newest = t->newest},
+    lowering w = {.l = {.g = f->g,
+                        .f = f,
+                        .grp = &f->groups.at[grp],
+                        .mem = &mem,
+                        .param = t->param,
+                        .fold = t->fold,
+                        .newest = t->newest},
                   .c = &c,
                   .use = out,
                   .part = part};

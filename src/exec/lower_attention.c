@@ -1,9 +1,11 @@
 /* lower_attention.c: softmax(scores) @ v without the matrix of scores.
  *
- * scores may be anything element-wise over one product (scaled, masked, with a bias). A program takes a tile of rows and walks the columns of the scores in
- * tiles: per row it keeps the largest score so far, the sum of exponentials against it, and the weighted sum of v; a tile that raises the maximum scales both sums
- * down before it is added. A tile of scores has a row for each column of theirs and a column for each row: the right factor of the product, keys as they mostly lie in memory,
- * is then the left one, and what is kept per row lies along the lanes.
+ * scores may be anything element-wise over one product (scaled, masked, with a bias). A program takes a tile
+ * of rows and walks the columns of the scores in tiles: per row it keeps the largest score so far, the sum of
+ * exponentials against it, and the weighted sum of v; a tile that raises the maximum scales both sums down
+ * before it is added. A tile of scores has a row for each column of theirs and a column for each row: the
+ * right factor of the product, keys as they mostly lie in memory, is then the left one, and what is kept per
+ * row lies along the lanes.
  */
 #include "exec.h"
 
@@ -11,9 +13,13 @@
 
 #define LOG2_E 1.44269504088896340736
 enum { FEW_TILES = 32 };
-static const int64_t tile_sizes[VARIANTS][2] = {{64, 64}, {128, 128}, {64, 128}, {32, 256}}; /* rows and columns; the first is usually best */
+/* rows and columns; the first is usually best */
+static const int64_t tile_sizes[VARIANTS][2] = {{64, 64}, {128, 128}, {64, 128}, {32, 256}};
 
-static eas_value op1(lower *l, const char *name, eas_value x) { return eas_builder_apply(l->b, eas_op_find(name), x, 0, 0); }
+static eas_value op1(lower *l, const char *name, eas_value x)
+{
+    return eas_builder_apply(l->b, eas_op_find(name), x, 0, 0);
+}
 
 typedef struct attend {
     lowering *w;
@@ -35,7 +41,8 @@ static eas_value tile(attend *a, uint32_t id, lindex r, lindex c, int64_t nr, in
         at[i] = x->shape[i] == 1 ? (lindex){0, 0} : a->batch[i + a->o->rank - x->rank];
     at[x->rank - 2] = r;
     at[x->rank - 1] = c;
-    return eas_builder_cast(l->b, eas_builder_broadcast(l->b, low_value(l, id, at, NULL), 2, (int64_t[]){nr, nc}), a->sum);
+    return eas_builder_cast(
+        l->b, eas_builder_broadcast(l->b, low_value(l, id, at, NULL), 2, (int64_t[]){nr, nc}), a->sum);
 }
 
 /* The group's own index becomes that of a tile of rows by columns. */
@@ -56,28 +63,42 @@ static eas_value scores_tile(attend *a, eas_value q, eas_value first, bool whole
     int8_t map[MAX_DIMS], to[MAX_DIMS];
     lindex col = low_along(l, first, 0, a->cols, a->ncols);
     eas_value k = tile(a, a->c->in[1], whole(l, 1, a->depth), col, a->cols, a->depth);
-    eas_value zero = eas_builder_broadcast(l->b, eas_builder_const_typed(l->b, a->sum, 0, 0), 2, (int64_t[]){a->cols, a->rows});
-    l->fold[l->grp->inner_core] = eas_builder_cast(l->b, eas_builder_matmul(l->b, k, q, zero), (eas_dtype)a->c->dtype);
+    eas_value zero = eas_builder_broadcast(l->b, eas_builder_const_typed(l->b, a->sum, 0, 0), 2,
+                                           (int64_t[]){a->cols, a->rows});
+    l->fold[l->grp->inner_core] =
+        eas_builder_cast(l->b, eas_builder_matmul(l->b, k, q, zero), (eas_dtype)a->c->dtype);
     low_stand_at(&a->w->l, a->batch, a->s, a->across, col);
     for (int d = 0; d < a->s->rank; d++)
         map[d] = (int8_t)d;
     if (whole_tile)
         map_input(l->g, a->s, 1, map, to);
-    eas_value s = eas_builder_cast(l->b, whole_tile ? low_value(l, a->s->in[1], NULL, to) : low_value(l, l->grp->scores, NULL, map), a->sum);
+    eas_value s = eas_builder_cast(
+        l->b, whole_tile ? low_value(l, a->s->in[1], NULL, to) : low_value(l, l->grp->scores, NULL, map),
+        a->sum);
     l->fold[l->grp->inner_core] = 0;
     s = eas_builder_broadcast(l->b, s, 2, (int64_t[]){a->cols, a->rows});
-    return col.ok ? eas_builder_apply(l->b, eas_op_find("where"), col.ok, s, eas_builder_const_typed(l->b, a->sum, -INFINITY, 0)) : s;
+    return col.ok ? eas_builder_apply(l->b, eas_op_find("where"), col.ok, s,
+                                      eas_builder_const_typed(l->b, a->sum, -INFINITY, 0))
+                  : s;
 }
 
-static eas_value per_row(lower *l, eas_value v, int64_t n) { return eas_builder_reshape(l->b, v, 2, (int64_t[]){n, 1}); }
-static eas_value per_lane(lower *l, eas_value v, int64_t n) { return eas_builder_reshape(l->b, v, 2, (int64_t[]){1, n}); }
+static eas_value per_row(lower *l, eas_value v, int64_t n)
+{
+    return eas_builder_reshape(l->b, v, 2, (int64_t[]){n, 1});
+}
+static eas_value per_lane(lower *l, eas_value v, int64_t n)
+{
+    return eas_builder_reshape(l->b, v, 2, (int64_t[]){1, n});
+}
 
-/* The condition under which there are scores at all, if they are where(condition, ..., -inf) and it has nothing to do with the product. */
+/* The condition under which there are scores at all, if they are where(condition, ..., -inf) and it has
+ * nothing to do with the product. */
 static uint32_t gate(const attend *a)
 {
     const lower *l = &a->w->l;
     double v;
-    if (a->s->op != GRAPH_WHERE || !pass_is_const(l->g, a->s->in[2], &v) || v != -INFINITY || l->f->at[a->s->in[0]].heavy)
+    if (a->s->op != GRAPH_WHERE || !pass_is_const(l->g, a->s->in[2], &v) || v != -INFINITY ||
+        l->f->at[a->s->in[0]].heavy)
         return 0;
     return a->s->in[0];
 }
@@ -93,7 +114,8 @@ static eas_value any_there(attend *a, uint32_t cond, eas_value first)
     map_input(l->g, a->s, 0, map, to);
     eas_value v = eas_builder_broadcast(l->b, low_value(l, cond, NULL, to), 2, (int64_t[]){a->cols, a->rows});
     v = eas_builder_reduce(l->b, eas_op_find("or"), eas_builder_cast(l->b, v, EAS_U8), 1);
-    return low_bin(l, "ne", eas_builder_reduce(l->b, eas_op_find("or"), v, 0), eas_builder_const_typed(l->b, EAS_U8, 0, 0));
+    return low_bin(l, "ne", eas_builder_reduce(l->b, eas_op_find("or"), v, 0),
+                   eas_builder_const_typed(l->b, EAS_U8, 0, 0));
 }
 
 /* ---- conditions that hold up to some column ---- */
@@ -120,7 +142,8 @@ static bool counts(const pgraph *g, uint32_t id)
         const bool sum = is_op(g, id, GRAPH_ADD);
         if (sum && (is_small(g, x->in[0]) || is_small(g, x->in[1])))
             id = x->in[is_small(g, x->in[0])];
-        else if (x->kind == KIND_RESHAPE || x->kind == KIND_BROADCAST || x->kind == KIND_PERMUTE || x->kind == KIND_CAST)
+        else if (x->kind == KIND_RESHAPE || x->kind == KIND_BROADCAST || x->kind == KIND_PERMUTE ||
+                 x->kind == KIND_CAST)
             id = x->in[0];
         else
             return false;
@@ -142,15 +165,18 @@ static bool of_row(const attend *a, uint32_t id)
 {
     const lower *l = &a->w->l;
     const pnode *x = pass_at(l->g, id);
-    return (x->rank == 0 || x->shape[x->rank - 1] == 1) && !l->f->at[id].heavy && (dtype_is_int((eas_dtype)x->dtype) || counts(l->g, id));
+    return (x->rank == 0 || x->shape[x->rank - 1] == 1) && !l->f->at[id].heavy &&
+           (dtype_is_int((eas_dtype)x->dtype) || counts(l->g, id));
 }
 
-/* Is cond column < row or column <= row (causal masks, lengths)? Which input is the column, and may it be equal? */
+/* Is cond column < row or column <= row (causal masks, lengths)? Which input is the column, and may it be
+ * equal? */
 static bool holds_up_to(const attend *a, uint32_t cond, int *column, bool *equal)
 {
     const pgraph *g = a->w->l.g;
     const bool less = is_op(g, cond, GRAPH_LESS) || is_op(g, cond, GRAPH_LESS_EQUAL);
-    if (fused_stored(a->w->l.f, cond) || (!less && !is_op(g, cond, GRAPH_GREATER) && !is_op(g, cond, GRAPH_GREATER_EQUAL)))
+    if (fused_stored(a->w->l.f, cond) ||
+        (!less && !is_op(g, cond, GRAPH_GREATER) && !is_op(g, cond, GRAPH_GREATER_EQUAL)))
         return false;
     *column = less ? 0 : 1;
     *equal = is_op(g, cond, GRAPH_LESS_EQUAL) || is_op(g, cond, GRAPH_GREATER_EQUAL);
@@ -175,7 +201,8 @@ static eas_value side(attend *a, uint32_t cond, int k, eas_value first)
 
 static eas_value one_more_if(lower *l, eas_value so_far, eas_value yes)
 {
-    return low_bin(l, "add", so_far, eas_builder_apply(l->b, eas_op_find("where"), yes, low_int(l, 1), low_int(l, 0)));
+    return low_bin(l, "add", so_far,
+                   eas_builder_apply(l->b, eas_op_find("where"), yes, low_int(l, 1), low_int(l, 0)));
 }
 
 /* Up to which column every score is there in whole tiles, and up to which there is any. */
@@ -183,21 +210,28 @@ static void find_ends(attend *a, uint32_t cond, int column, bool equal, eas_valu
 {
     lower *l = &a->w->l;
     const char *below = equal ? "le" : "lt";
-    eas_value row = eas_builder_broadcast(l->b, side(a, cond, 1 - column, 0), 2, (int64_t[]){a->rows, 1}), iv, now[2], next[2];
+    eas_value row = eas_builder_broadcast(l->b, side(a, cond, 1 - column, 0), 2, (int64_t[]){a->rows, 1}), iv,
+              now[2], next[2];
     row = eas_builder_reshape(l->b, row, 1, &a->rows);
-    eas_value least = eas_builder_reduce(l->b, eas_op_find("min"), row, 0), most = eas_builder_reduce(l->b, eas_op_find("max"), row, 0);
+    eas_value least = eas_builder_reduce(l->b, eas_op_find("min"), row, 0),
+              most = eas_builder_reduce(l->b, eas_op_find("max"), row, 0);
     eas_value zero[2] = {low_int(l, 0), low_int(l, 0)};
     uint32_t mark = low_mark(l);
     eas_builder_loop_begin(l->b, low_int(l, 0), low_dim(l, a->ncols), low_int(l, a->cols), 2, zero, &iv, now);
-    eas_value last = low_bin(l, "min", low_bin(l, "add", iv, low_int(l, a->cols - 1)), low_bin(l, "sub", low_dim(l, a->ncols), low_int(l, 1)));
-    next[0] = one_more_if(l, now[0], low_bin(l, below, eas_builder_reshape(l->b, side(a, cond, column, last), 0, NULL), least));
-    next[1] = one_more_if(l, now[1], low_bin(l, below, eas_builder_reshape(l->b, side(a, cond, column, iv), 0, NULL), most));
+    eas_value last = low_bin(l, "min", low_bin(l, "add", iv, low_int(l, a->cols - 1)),
+                             low_bin(l, "sub", low_dim(l, a->ncols), low_int(l, 1)));
+    next[0] = one_more_if(
+        l, now[0], low_bin(l, below, eas_builder_reshape(l->b, side(a, cond, column, last), 0, NULL), least));
+    next[1] = one_more_if(
+        l, now[1], low_bin(l, below, eas_builder_reshape(l->b, side(a, cond, column, iv), 0, NULL), most));
     eas_builder_loop_end(l->b, 2, next, ends);
     low_forget(l, mark);
     /* never more than all tiles; said for those who prove that accesses stay inside */
-    eas_value all = low_bin(l, "floordiv", low_bin(l, "add", low_dim(l, a->ncols), low_int(l, a->cols - 1)), low_int(l, a->cols));
+    eas_value all = low_bin(l, "floordiv", low_bin(l, "add", low_dim(l, a->ncols), low_int(l, a->cols - 1)),
+                            low_int(l, a->cols));
     for (int i = 0; i < 2; i++)
-        ends[i] = low_bin(l, "mul", low_bin(l, "max", low_bin(l, "min", ends[i], all), low_int(l, 0)), low_int(l, a->cols));
+        ends[i] = low_bin(l, "mul", low_bin(l, "max", low_bin(l, "min", ends[i], all), low_int(l, 0)),
+                          low_int(l, a->cols));
 }
 
 /* x log2(e) - y, without a pass of its own for the product where a fused one is cheap everywhere */
@@ -211,28 +245,34 @@ static eas_value in_twos(const attend *a, eas_value x, eas_value y)
 }
 
 /* now: largest, sum, weighted sum. Powers of two are cheaper: exp(s - top) is exp2 of both times log2(e). */
-static void one_tile(attend *a, eas_value q, eas_value first, bool whole_tile, const eas_value *now, eas_value *next)
+static void one_tile(attend *a, eas_value q, eas_value first, bool whole_tile, const eas_value *now,
+                     eas_value *next)
 {
     lower *l = &a->w->l;
-    eas_value by = eas_builder_const_typed(l->b, a->sum, LOG2_E, 0), zero = eas_builder_const_typed(l->b, a->sum, 0, 0);
+    eas_value by = eas_builder_const_typed(l->b, a->sum, LOG2_E, 0),
+              zero = eas_builder_const_typed(l->b, a->sum, 0, 0);
     eas_value s = scores_tile(a, q, first, whole_tile);
     eas_value top = low_bin(l, "max", now[0], eas_builder_reduce(l->b, eas_op_find("max"), s, 0));
-    eas_value none = low_bin(l, "eq", top, eas_builder_const_typed(l->b, a->sum, -INFINITY, 0)); /* rows without a score so far: nothing is added */
+    /* rows without a score so far: nothing is added */
+    eas_value none = low_bin(l, "eq", top, eas_builder_const_typed(l->b, a->sum, -INFINITY, 0));
     eas_value safe = eas_builder_apply(l->b, eas_op_find("where"), none, zero, low_bin(l, "mul", top, by));
     eas_value p = op1(l, "exp2", in_twos(a, s, per_lane(l, safe, a->rows)));
-    eas_value total = eas_builder_reduce(l->b, eas_op_find("add"), p, 0); /* at once, while p is in registers */
+    /* at once, while p is in registers */
+    eas_value total = eas_builder_reduce(l->b, eas_op_find("add"), p, 0);
     eas_value fade = op1(l, "exp2", low_bin(l, "sub", low_bin(l, "mul", now[0], by), safe));
     lindex key = low_along(l, first, 0, a->cols, a->ncols);
     eas_value v = tile(a, a->o->in[1], key, whole(l, 1, a->width), a->cols, a->width);
     next[0] = top;
     next[1] = low_bin(l, "add", low_bin(l, "mul", now[1], fade), total);
-    next[2] = eas_builder_matmul(l->b, eas_builder_trans(l->b, p, NULL), v, low_bin(l, "mul", now[2], per_row(l, fade, a->rows)));
+    next[2] = eas_builder_matmul(l->b, eas_builder_trans(l->b, p, NULL), v,
+                                 low_bin(l, "mul", now[2], per_row(l, fade, a->rows)));
 }
 
 enum { TILE_PART, TILE_WHOLE };
 
 /* Tiles from column `from` to `to`; with a condition those where any score is there. */
-static void walk(attend *a, eas_value query, eas_value from, eas_value to, int kind, uint32_t cond, const eas_value *init, eas_value *last)
+static void walk(attend *a, eas_value query, eas_value from, eas_value to, int kind, uint32_t cond,
+                 const eas_value *init, eas_value *last)
 {
     lower *l = &a->w->l;
     eas_value iv, now[3], next[3], merged[3];
@@ -273,7 +313,10 @@ static int64_t tallest(const attend *a)
 void lower_attention(lowering *w)
 {
     lower *l = &w->l;
-    attend a = {.w = w, .o = pass_at(l->g, l->grp->core), .s = pass_at(l->g, l->grp->scores), .c = pass_at(l->g, l->grp->inner_core)};
+    attend a = {.w = w,
+                .o = pass_at(l->g, l->grp->core),
+                .s = pass_at(l->g, l->grp->scores),
+                .c = pass_at(l->g, l->grp->inner_core)};
     const pnode *q = pass_at(l->g, a.c->in[0]);
     l->nblock = 2;
     a.sum = a.o->dtype == EAS_F64 ? EAS_F64 : EAS_F32;
@@ -289,10 +332,13 @@ void lower_attention(lowering *w)
     eas_value first = low_bin(l, "mul", eas_builder_program_id(l->b, 0), low_int(l, a.rows));
     a.row = low_along(l, first, 0, a.rows, a.nrows);
     a.across = low_along(l, first, 1, a.rows, a.nrows);
-    eas_value query = eas_builder_trans(l->b, tile(&a, a.c->in[0], a.row, whole(l, 1, a.depth), a.rows, a.depth), NULL);
+    eas_value query =
+        eas_builder_trans(l->b, tile(&a, a.c->in[0], a.row, whole(l, 1, a.depth), a.rows, a.depth), NULL);
     eas_value zero = eas_builder_const_typed(l->b, a.sum, 0, 0), last[3];
-    eas_value init[3] = {eas_builder_broadcast(l->b, eas_builder_const_typed(l->b, a.sum, -INFINITY, 0), 1, &a.rows),
-                         eas_builder_broadcast(l->b, zero, 1, &a.rows), eas_builder_broadcast(l->b, zero, 2, (int64_t[]){a.rows, a.width})};
+    eas_value init[3] = {
+        eas_builder_broadcast(l->b, eas_builder_const_typed(l->b, a.sum, -INFINITY, 0), 1, &a.rows),
+        eas_builder_broadcast(l->b, zero, 1, &a.rows),
+        eas_builder_broadcast(l->b, zero, 2, (int64_t[]){a.rows, a.width})};
     int column;
     bool equal;
     uint32_t cond = gate(&a);
@@ -304,15 +350,20 @@ void lower_attention(lowering *w)
     } else {
         walk(&a, query, low_int(l, 0), low_dim(l, a.ncols), TILE_PART, cond, init, last);
     }
-    eas_value r = low_bin(l, "mul", last[2], per_row(l, low_bin(l, "div", eas_builder_const_typed(l->b, a.sum, 1, 0), last[1]), a.rows));
+    eas_value r =
+        low_bin(l, "mul", last[2],
+                per_row(l, low_bin(l, "div", eas_builder_const_typed(l->b, a.sum, 1, 0), last[1]), a.rows));
     l->fold[l->grp->core] = eas_builder_cast(l->b, r, (eas_dtype)a.o->dtype);
     for (uint32_t i = 0; i < l->grp->roots.len; i++) {
         const uint32_t id = l->grp->roots.at[i].value;
-        const bool row = pass_at(l->g, id)->kind == KIND_REDUCE; /* for derivatives: the maxima and the sums */
+        /* for derivatives: the maxima and the sums */
+        const bool row = pass_at(l->g, id)->kind == KIND_REDUCE;
         if (row)
             l->fold[id] =
-                eas_builder_cast(l->b, per_row(l, last[is_op(l->g, id, GRAPH_REDUCE_MAX) ? 0 : 1], a.rows), (eas_dtype)pass_at(l->g, id)->dtype);
-        low_stand_at(&a.w->l, a.batch, row ? pass_at(l->g, id) : a.o, a.row, row ? (lindex){0, 0} : whole(l, 1, a.width));
+                eas_builder_cast(l->b, per_row(l, last[is_op(l->g, id, GRAPH_REDUCE_MAX) ? 0 : 1], a.rows),
+                                 (eas_dtype)pass_at(l->g, id)->dtype);
+        low_stand_at(&a.w->l, a.batch, row ? pass_at(l->g, id) : a.o, a.row,
+                     row ? (lindex){0, 0} : whole(l, 1, a.width));
         low_store(w, i);
     }
 }

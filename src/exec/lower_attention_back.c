@@ -1,7 +1,10 @@
-/* lower_attention_back.c: products of a matrix that is computed tile by tile: derivatives of attention (match_back.c tells which).
+/* lower_attention_back.c: products of a matrix that is computed tile by tile: derivatives of attention
+ * (match_back.c tells which).
  *
- * A program owns a stretch of rows of E (for E @ w) or of columns (for E^T @ w), and walks along the other dim. A tile has a row for each index that is walked along, and a lane for
- * each that the program owns: the program's factors of the products in E are transposed once, the others are read as they lie, and so is E where it is multiplied with w.
+ * A program owns a stretch of rows of E (for E @ w) or of columns (for E^T @ w), and walks along the other
+ * dim. A tile has a row for each index that is walked along, and a lane for each that the program owns: the
+ * program's factors of the products in E are transposed once, the others are read as they lie, and so is E
+ * where it is multiplied with w.
  */
 #include "exec.h"
 
@@ -30,7 +33,8 @@ static eas_value tile(const backward *a, uint32_t id, lindex r, lindex c, int64_
         at[i] = x->shape[i] == 1 ? (lindex){0, 0} : a->batch[i + a->s->rank - x->rank];
     at[x->rank - 2] = x->shape[x->rank - 2] == 1 ? (lindex){0, r.ok} : r;
     at[x->rank - 1] = x->shape[x->rank - 1] == 1 ? (lindex){0, c.ok} : c;
-    return eas_builder_cast(l->b, eas_builder_broadcast(l->b, low_value(l, id, at, NULL), 2, (int64_t[]){first, second}), a->sum);
+    return eas_builder_cast(
+        l->b, eas_builder_broadcast(l->b, low_value(l, id, at, NULL), 2, (int64_t[]){first, second}), a->sum);
 }
 
 static int64_t depth_of(const lower *l, uint32_t core)
@@ -39,7 +43,8 @@ static int64_t depth_of(const lower *l, uint32_t core)
     return x->shape[x->rank - 1];
 }
 
-/* A factor of product `core` that has a row for each of n indices along the first axis of a block: the left one has rows, the right one columns of theirs. */
+/* A factor of product `core` that has a row for each of n indices along the first axis of a block: the left
+ * one has rows, the right one columns of theirs. */
 static eas_value factor(const backward *a, uint32_t core, bool left, lindex along, int64_t n)
 {
     lower *l = &a->w->l;
@@ -71,7 +76,8 @@ static void one_tile(const backward *a, lindex owned, eas_value first, const eas
         const uint32_t core = a->b->core[i];
         eas_value zero = eas_builder_broadcast(l->b, nothing(a), 2, (int64_t[]){a->walk, a->own});
         eas_value x = factor(a, core, !a->b->rows, walked, a->walk);
-        l->fold[core] = eas_builder_cast(l->b, eas_builder_matmul(l->b, x, a->factor[i], zero), (eas_dtype)pass_at(l->g, core)->dtype);
+        l->fold[core] = eas_builder_cast(l->b, eas_builder_matmul(l->b, x, a->factor[i], zero),
+                                         (eas_dtype)pass_at(l->g, core)->dtype);
     }
     eas_value e[BACK_ROOTS];
     for (int i = 0; i < a->b->n; i++)
@@ -86,12 +92,14 @@ static void one_tile(const backward *a, lindex owned, eas_value first, const eas
         l->fold[a->b->core[i]] = 0;
 }
 
-/* The condition under which there are scores at all (where(condition, ..., -inf)): tiles in which it holds nowhere add nothing. */
+/* The condition under which there are scores at all (where(condition, ..., -inf)): tiles in which it holds
+ * nowhere add nothing. */
 static uint32_t gate(const backward *a)
 {
     const lower *l = &a->w->l;
     double v;
-    if (a->s->op != GRAPH_WHERE || !pass_is_const(l->g, a->s->in[2], &v) || !(v < -1e300) || l->f->at[a->s->in[0]].heavy)
+    if (a->s->op != GRAPH_WHERE || !pass_is_const(l->g, a->s->in[2], &v) || !(v < -1e300) ||
+        l->f->at[a->s->in[0]].heavy)
         return 0;
     return a->s->in[0];
 }
@@ -107,7 +115,8 @@ static eas_value any_there(const backward *a, uint32_t cond, lindex owned, eas_v
     map_input(l->g, a->s, 0, map, to);
     eas_value v = eas_builder_broadcast(l->b, low_value(l, cond, NULL, to), 2, (int64_t[]){a->walk, a->own});
     v = eas_builder_reduce(l->b, eas_op_find("or"), eas_builder_cast(l->b, v, EAS_U8), 1);
-    return low_bin(l, "ne", eas_builder_reduce(l->b, eas_op_find("or"), v, 0), eas_builder_const_typed(l->b, EAS_U8, 0, 0));
+    return low_bin(l, "ne", eas_builder_reduce(l->b, eas_op_find("or"), v, 0),
+                   eas_builder_const_typed(l->b, EAS_U8, 0, 0));
 }
 
 static int64_t tile_size(eas_dim n, int64_t most)
@@ -134,8 +143,8 @@ void lower_attention_back(lowering *w)
     w->use->grid[0] = ceil_dim(a.nown, a.own);
     w->use->grid[2] = 1;
     w->use->grid[1] = low_spread(l, 1, a.s->rank - 2, a.s->shape, 0, a.batch);
-    eas_value first = low_bin(l, "mul", eas_builder_program_id(l->b, 0), low_int(l, a.own)), iv, init[BACK_ROOTS], now[BACK_ROOTS], next[BACK_ROOTS],
-              last[BACK_ROOTS];
+    eas_value first = low_bin(l, "mul", eas_builder_program_id(l->b, 0), low_int(l, a.own)), iv,
+              init[BACK_ROOTS], now[BACK_ROOTS], next[BACK_ROOTS], last[BACK_ROOTS];
     const lindex down = low_along(l, first, 0, a.own, a.nown), across = low_along(l, first, 1, a.own, a.nown);
     for (int i = 0; i < b->ncores; i++)
         a.factor[i] = eas_builder_trans(l->b, factor(&a, b->core[i], b->rows, down, a.own), NULL);
@@ -144,7 +153,8 @@ void lower_attention_back(lowering *w)
         init[i] = eas_builder_broadcast(l->b, nothing(&a), 2, (int64_t[]){a.own, y->shape[y->rank - 1]});
     }
     const uint32_t cond = gate(&a), mark = low_mark(l);
-    eas_builder_loop_begin(l->b, low_int(l, 0), low_dim(l, a.nwalk), low_int(l, a.walk), b->n, init, &iv, now);
+    eas_builder_loop_begin(l->b, low_int(l, 0), low_dim(l, a.nwalk), low_int(l, a.walk), b->n, init, &iv,
+                           now);
     if (cond)
         eas_builder_if_begin(l->b, any_there(&a, cond, across, iv));
     one_tile(&a, across, iv, now, next);

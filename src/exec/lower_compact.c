@@ -1,8 +1,10 @@
 /* lower_compact.c: the places of the true elements of a row, in order.
  *
- * A program goes through one part of the row, whose first place in the result is known from the counts. Every element is stored at the next place, and the place moves on if the element is true: so what
- * is stored for one that is not is overwritten, and nothing depends on the data but the place. After the last true element of the part nothing is stored: the next place belongs to
- * another program. The last part of a row fills what is left of the result with the row's length.
+ * A program goes through one part of the row, whose first place in the result is known from the counts. Every
+ * element is stored at the next place, and the place moves on if the element is true: so what is stored for
+ * one that is not is overwritten, and nothing depends on the data but the place. After the last true element
+ * of the part nothing is stored: the next place belongs to another program. The last part of a row fills what
+ * is left of the result with the row's length.
  */
 #include "exec.h"
 
@@ -17,7 +19,8 @@ typedef struct compaction {
 static void put(compaction *c, eas_value place, eas_value v, eas_value ok)
 {
     lower *l = &c->w->l;
-    place = low_bin(l, "max", low_bin(l, "min", place, low_bin(l, "sub", c->size, low_int(l, 1))), low_int(l, 0));
+    place =
+        low_bin(l, "max", low_bin(l, "min", place, low_bin(l, "sub", c->size, low_int(l, 1))), low_int(l, 0));
     eas_builder_if_begin(l->b, ok);
     eas_builder_store(l->b, c->w->out[0], low_bin(l, "add", c->row, place), v, 0);
     eas_builder_if_end(l->b, 0, NULL, NULL);
@@ -52,9 +55,11 @@ void lower_compact(lowering *w)
     grid[1] = low_spread(l, 1, c.axis, c.p->shape, 0, c.at);
     c.size = low_dim(l, c.p->shape[c.axis]);
     c.row = low_bin(l, "mul", eas_builder_program_id(l->b, 1), c.size);
-    eas_value part = eas_builder_program_id(l->b, 0), end = of_part(&c, 1, part), start = low_bin(l, "sub", end, of_part(&c, 2, part));
+    eas_value part = eas_builder_program_id(l->b, 0), end = of_part(&c, 1, part),
+              start = low_bin(l, "sub", end, of_part(&c, 2, part));
     eas_value last = low_bin(l, "min", end, c.size), first = low_bin(l, "mul", part, low_int(l, length));
-    eas_value stop = low_bin(l, "min", low_bin(l, "add", first, low_int(l, length)), low_int(l, n)), iv, place;
+    eas_value stop = low_bin(l, "min", low_bin(l, "add", first, low_int(l, length)), low_int(l, n)), iv,
+              place;
     const uint32_t mark = low_mark(l);
     eas_builder_loop_begin(l->b, first, stop, low_int(l, 1), 1, &start, &iv, &place);
     c.at[c.axis] = (lindex){iv, 0};

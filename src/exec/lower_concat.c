@@ -1,8 +1,10 @@
 /* lower_concat.c: tensors one after the other along an axis.
  *
- * One kernel copies as many inputs as it has parameters for. Each input has a range of the programs, and a program copies a block of the one that it belongs to: it compares its
- * number with the ranges, so nothing is decided lane by lane. An input that is in memory in C order is copied flat: as rows of `inner` neighbours that lie `inner` apart
- * in the input and a row of the result apart there. Short rows are copied several at a time. Other inputs are computed where they are copied, a row at a time.
+ * One kernel copies as many inputs as it has parameters for. Each input has a range of the programs, and a
+ * program copies a block of the one that it belongs to: it compares its number with the ranges, so nothing is
+ * decided lane by lane. An input that is in memory in C order is copied flat: as rows of `inner` neighbours
+ * that lie `inner` apart in the input and a row of the result apart there. Short rows are copied several at a
+ * time. Other inputs are computed where they are copied, a row at a time.
  */
 #include "exec.h"
 
@@ -29,7 +31,8 @@ static bool known_shape(const pnode *p)
     return true;
 }
 
-/* The inputs of a kernel: from `first` to the one that is returned. What an input needs is guessed; too much, and the input gets memory of its own (cut.c). */
+/* The inputs of a kernel: from `first` to the one that is returned. What an input needs is guessed; too much,
+ * and the input gets memory of its own (cut.c). */
 static int last_input(const fusion *f, const pnode *p, int first)
 {
     uint32_t most = f->params > ROOM + COMPUTED ? f->params - ROOM : COMPUTED, needs = 0;
@@ -63,7 +66,8 @@ int concat_parts(const fusion *f, const group *g)
     return n;
 }
 
-/* Is a kernel of its own better than a value that is chosen element by element? Where rows to be copied are long, and lie as they are in the result. */
+/* Is a kernel of its own better than a value that is chosen element by element? Where rows to be copied are
+ * long, and lie as they are in the result. */
 bool concat_copies(const pgraph *g, const pnode *p)
 {
     const int axis = (int)p->words[0];
@@ -75,7 +79,8 @@ bool concat_copies(const pgraph *g, const pnode *p)
     }
     for (int k = 0; k < p->nin; k++) {
         const pnode *x = pass_at(g, p->in[k]);
-        if (!dim_known(x->shape[axis]) || x->shape[axis] * after < 16 || pass_last_in_memory(g, p->in[k]) != pass_last_in_memory(g, p->in[0]))
+        if (!dim_known(x->shape[axis]) || x->shape[axis] * after < 16 ||
+            pass_last_in_memory(g, p->in[k]) != pass_last_in_memory(g, p->in[0]))
             return false;
     }
     return true;
@@ -90,16 +95,24 @@ typedef struct copying {
     eas_value pid; /* among the programs of this input */
 } copying;
 
-static eas_dim product_of(int from, int to, const eas_dim *shape) { return from < to ? shape_count(to - from, shape + from) : 1; }
+static eas_dim product_of(int from, int to, const eas_dim *shape)
+{
+    return from < to ? shape_count(to - from, shape + from) : 1;
+}
 
-static eas_value times(lower *l, eas_value x, eas_dim d) { return d == 1 ? x : low_bin(l, "mul", x, low_dim(l, d)); }
+static eas_value times(lower *l, eas_value x, eas_dim d)
+{
+    return d == 1 ? x : low_bin(l, "mul", x, low_dim(l, d));
+}
 
 /* Rows of `inner` elements: a program has several whole ones, or a block of one. */
 static void copy_flat(copying *c, uint32_t from, eas_dim outer, eas_dim inner, eas_dim whole, eas_dim start)
 {
     lower *l = &c->w->l;
     const bool several = outer != 1 && dim_known(inner) && inner <= SHORT;
-    const int64_t rows = several ? LANES / inner : 1, lanes = several ? inner : dim_known(inner) && inner < LANES ? inner : LANES;
+    const int64_t rows = several ? LANES / inner : 1, lanes = several                           ? inner
+                                                            : dim_known(inner) && inner < LANES ? inner
+                                                                                                : LANES;
     eas_value o = 0, j, ok = 0;
     l->nblock = several ? 2 : 1;
     j = low_lanes(l, several, lanes);
@@ -116,7 +129,8 @@ static void copy_flat(copying *c, uint32_t from, eas_dim outer, eas_dim inner, e
         j = low_bin(l, "add", low_bin(l, "mul", chunk, low_int(l, lanes)), j);
         ok = dim_known(inner) && inner % lanes == 0 ? 0 : low_bin(l, "lt", j, low_dim(l, inner));
     }
-    eas_value there = o ? low_bin(l, "add", times(l, o, inner), j) : j, to = o ? low_bin(l, "add", times(l, o, whole), j) : j;
+    eas_value there = o ? low_bin(l, "add", times(l, o, inner), j) : j,
+              to = o ? low_bin(l, "add", times(l, o, whole), j) : j;
     eas_value v = eas_builder_load(l->b, l->param[from], there, ok, 0);
     eas_builder_store(l->b, c->w->out[0], start == 0 ? to : low_bin(l, "add", to, low_dim(l, start)), v, ok);
 }
@@ -157,14 +171,18 @@ static void copy_computed(copying *c, eas_dim start)
     eas_value ok, rest = c->pid;
     l->nblock = 1;
     if (x->shape[last] != 1) {
-        at[last] = low_along(l, low_bin(l, "mul", chunks == 1 ? low_int(l, 0) : low_bin(l, "mod", rest, low_dim(l, chunks)), low_int(l, lanes)), 0,
-                             lanes, x->shape[last]);
+        at[last] = low_along(
+            l,
+            low_bin(l, "mul", chunks == 1 ? low_int(l, 0) : low_bin(l, "mod", rest, low_dim(l, chunks)),
+                    low_int(l, lanes)),
+            0, lanes, x->shape[last]);
         rest = chunks == 1 ? rest : low_bin(l, "floordiv", rest, low_dim(l, chunks));
     }
     low_spread_from(l, rest, last, x->shape, 0, at);
     eas_value v = low_value(l, in, at, NULL);
     if (start != 0)
-        at[c->axis].v = at[c->axis].v ? low_bin(l, "add", at[c->axis].v, low_dim(l, start)) : low_dim(l, start);
+        at[c->axis].v =
+            at[c->axis].v ? low_bin(l, "add", at[c->axis].v, low_dim(l, start)) : low_dim(l, start);
     eas_value off = low_offset(l, c->p->rank, c->p->shape, at, &ok);
     eas_builder_store(l->b, c->w->out[0], off, v, ok);
 }
@@ -184,7 +202,8 @@ static eas_dim copy_input(copying *c, bool emit)
     const pnode *x = pass_at(l->g, c->p->in[c->input]);
     const eas_dim start = concat_start(l->g, c->p, c->input), outer = product_of(0, c->axis, x->shape);
     const uint32_t from = memory_of(l->f, c->p->in[c->input]);
-    eas_dim inner = product_of(c->axis, x->rank, x->shape), whole = product_of(c->axis, x->rank, c->p->shape), before = start;
+    eas_dim inner = product_of(c->axis, x->rank, x->shape), whole = product_of(c->axis, x->rank, c->p->shape),
+            before = start;
     if (!from || !known_shape(x)) {
         if (emit)
             copy_computed(c, start);
@@ -214,7 +233,8 @@ void lower_concat(lowering *w)
             continue;
         c.pid = done == 0 ? pid : low_bin(l, "sub", pid, low_int(l, done));
         if (!alone)
-            eas_builder_if_begin(l->b, low_bin(l, "and", low_bin(l, "ge", c.pid, low_int(l, 0)), low_bin(l, "lt", c.pid, low_dim(l, n))));
+            eas_builder_if_begin(l->b, low_bin(l, "and", low_bin(l, "ge", c.pid, low_int(l, 0)),
+                                               low_bin(l, "lt", c.pid, low_dim(l, n))));
         copy_input(&c, true);
         if (!alone)
             eas_builder_if_end(l->b, 0, NULL, NULL);

@@ -1,7 +1,9 @@
 /* lower_conv.c: a convolution as products that read their windows where they lie.
  *
- * The left factor is (..., H_out, W_out, taps down, taps across * C), joined to a matrix: neighbours along the last dim are neighbours in memory (pass/conv.c). A program makes a few pixels of one row
- * of the result, for all channels: for each row of taps, a product of a block whose rows overlap in memory with that row's part of the filter. Nothing is copied but the border, where there is one.
+ * The left factor is (..., H_out, W_out, taps down, taps across * C), joined to a matrix: neighbours along
+ * the last dim are neighbours in memory (pass/conv.c). A program makes a few pixels of one row of the result,
+ * for all channels: for each row of taps, a product of a block whose rows overlap in memory with that row's
+ * part of the filter. Nothing is copied but the border, where there is one.
  */
 #include "exec.h"
 
@@ -23,8 +25,8 @@ bool conv_wanted(const pgraph *g, const pnode *p)
 {
     const pnode *x = pass_at(g, p->in[0]);
     const eas_dtype dt = (eas_dtype)p->dtype;
-    return p->rank == 2 && (dt == EAS_F32 || dt == EAS_F64) && x->dtype == dt && windows_of(g, x) && dim_known(p->shape[1]) &&
-           p->shape[1] <= MOST_CHANNELS;
+    return p->rank == 2 && (dt == EAS_F32 || dt == EAS_F64) && x->dtype == dt && windows_of(g, x) &&
+           dim_known(p->shape[1]) && p->shape[1] <= MOST_CHANNELS;
 }
 
 bool conv_rows(const fusion *f, const group *g)
@@ -33,7 +35,8 @@ bool conv_rows(const fusion *f, const group *g)
     if (!p || !conv_wanted(f->g, p))
         return false;
     const uint32_t windows = pass_at(f->g, p->in[0])->in[0];
-    return !fused_stored(f, p->in[0]) && !fused_stored(f, windows) && fused_stored(f, pass_at(f->g, windows)->in[0]);
+    return !fused_stored(f, p->in[0]) && !fused_stored(f, windows) &&
+           fused_stored(f, pass_at(f->g, windows)->in[0]);
 }
 
 /* Pixels of a row that a program makes: few enough for the generator to read them in place. */
@@ -61,8 +64,10 @@ static eas_value row_of_taps(lowering *w, conv *c, eas_value tap, eas_value acc)
     c->at[r - 1] = (lindex){low_lanes(l, 1, c->across), 0};
     eas_value k = low_lanes(l, 0, c->across);
     k = tap ? low_bin(l, "add", low_bin(l, "mul", tap, low_int(l, c->across)), k) : k;
-    eas_value x = eas_builder_broadcast(l->b, low_value(l, c->windows, c->at, NULL), 2, (int64_t[]){c->pixels, c->across});
-    eas_value y = eas_builder_broadcast(l->b, low_value(l, c->p->in[1], (lindex[]){{k, 0}, c->col}, NULL), 2, (int64_t[]){c->across, c->strip});
+    eas_value x = eas_builder_broadcast(l->b, low_value(l, c->windows, c->at, NULL), 2,
+                                        (int64_t[]){c->pixels, c->across});
+    eas_value y = eas_builder_broadcast(l->b, low_value(l, c->p->in[1], (lindex[]){{k, 0}, c->col}, NULL), 2,
+                                        (int64_t[]){c->across, c->strip});
     return eas_builder_matmul(l->b, x, y, acc);
 }
 
@@ -80,7 +85,8 @@ static lindex columns(lowering *w, const conv *c)
     w->use->grid[2] = (c->outs + c->strip - 1) / c->strip;
     if (c->strip < c->outs) {
         eas_value first = low_bin(l, "mul", eas_builder_program_id(l->b, 2), low_int(l, c->strip));
-        v = low_bin(l, "add", c->outs % c->strip ? low_bin(l, "min", first, low_int(l, c->outs - c->strip)) : first, v);
+        v = low_bin(l, "add",
+                    c->outs % c->strip ? low_bin(l, "min", first, low_int(l, c->outs - c->strip)) : first, v);
     }
     return (lindex){v, 0};
 }
@@ -102,7 +108,8 @@ void lower_conv(lowering *w)
     w->use->grid[0] = (c.wide + c.pixels - 1) / c.pixels;
     w->use->grid[1] = low_spread(l, 1, r - 3, c.w->shape, 0, c.at);
     eas_value first = low_bin(l, "mul", eas_builder_program_id(l->b, 0), low_int(l, c.pixels)), iv, now;
-    if (c.wide % c.pixels) /* the last ones begin early enough for all to be there: some are computed twice, to the same bits */
+    /* the last ones begin early enough for all to be there: some are computed twice, to the same bits */
+    if (c.wide % c.pixels)
         first = low_bin(l, "min", first, low_int(l, c.wide - c.pixels));
     c.at[r - 3] = (lindex){low_bin(l, "add", first, low_lanes(l, 0, c.pixels)), 0};
     c.col = columns(w, &c);
@@ -122,8 +129,9 @@ void lower_conv(lowering *w)
 
 /* ---- the gradient of a filter: windows^T @ what came back to the pixels ----
  *
- * A program makes the rows of one row of taps, or a part of them, for a strip of channels: it goes through the images of its part (pass/conv.c) row by row, and multiplies a block of pixels,
- * transposed, with what came back to them. Neither windows nor their transpose are ever in memory.
+ * A program makes the rows of one row of taps, or a part of them, for a strip of channels: it goes through
+ * the images of its part (pass/conv.c) row by row, and multiplies a block of pixels, transposed, with what
+ * came back to them. Neither windows nor their transpose are ever in memory.
  */
 
 enum { MOST_ROWS = 192, GRAD_PIXELS = 64, FEW_GRAD_PIXELS = 7 };
@@ -165,13 +173,15 @@ bool conv_gradient_rows(const fusion *f, const group *g)
     if (!p || !conv_gradient_wanted(f->g, p))
         return false;
     const uint32_t x = pass_at(f->g, p->in[0])->in[0], windows = pass_at(f->g, x)->in[0];
-    return !fused_stored(f, p->in[0]) && !fused_stored(f, x) && !fused_stored(f, windows) && fused_stored(f, pass_at(f->g, windows)->in[0]);
+    return !fused_stored(f, p->in[0]) && !fused_stored(f, x) && !fused_stored(f, windows) &&
+           fused_stored(f, pass_at(f->g, windows)->in[0]);
 }
 
 typedef struct filter {
     const pnode *p, *w;
     uint32_t windows;
-    int64_t images, high, wide, across, rows, strip, pixels; /* images: of a part; rows: of the result, in one program */
+    /* images: of a part; rows: of the result, in one program */
+    int64_t images, high, wide, across, rows, strip, pixels;
     lindex at[MAX_DIMS]; /* of the windows */
     lindex part, col;
     eas_value down, tap; /* which row of taps, and which of its elements come first */
@@ -199,10 +209,13 @@ static eas_value block_of_pixels(lowering *w, filter *c, eas_value row, eas_valu
     c->at[r - 3] = (lindex){low_bin(l, "add", first, low_lanes(l, 0, c->pixels)), 0};
     c->at[r - 2] = (lindex){c->down, 0};
     c->at[r - 1] = (lindex){low_bin(l, "add", c->tap, low_lanes(l, 1, c->rows)), 0};
-    eas_value x = eas_builder_broadcast(l->b, low_value(l, c->windows, c->at, NULL), 2, (int64_t[]){c->pixels, c->rows});
-    eas_value k = low_bin(l, "add", low_bin(l, "add", low_bin(l, "mul", row, low_int(l, c->wide)), first), low_lanes(l, 0, c->pixels));
+    eas_value x = eas_builder_broadcast(l->b, low_value(l, c->windows, c->at, NULL), 2,
+                                        (int64_t[]){c->pixels, c->rows});
+    eas_value k = low_bin(l, "add", low_bin(l, "add", low_bin(l, "mul", row, low_int(l, c->wide)), first),
+                          low_lanes(l, 0, c->pixels));
     eas_value y = low_value(l, c->p->in[1], (lindex[]){c->part, {k, 0}, c->col}, NULL);
-    return eas_builder_matmul(l->b, eas_builder_trans(l->b, x, NULL), eas_builder_broadcast(l->b, y, 2, (int64_t[]){c->pixels, c->strip}), acc);
+    return eas_builder_matmul(l->b, eas_builder_trans(l->b, x, NULL),
+                              eas_builder_broadcast(l->b, y, 2, (int64_t[]){c->pixels, c->strip}), acc);
 }
 
 void lower_conv_gradient(lowering *w)
@@ -228,17 +241,21 @@ void lower_conv_gradient(lowering *w)
     eas_value band = eas_builder_program_id(l->b, 1);
     c.down = low_bin(l, "floordiv", band, low_int(l, bands));
     c.tap = low_bin(l, "mul", low_bin(l, "mod", band, low_int(l, bands)), low_int(l, c.rows));
-    eas_value first = low_bin(l, "mul", eas_builder_program_id(l->b, 0), low_int(l, c.strip)), col = low_lanes(l, 1, c.strip);
-    first = outs % c.strip ? low_bin(l, "min", first, low_int(l, outs - c.strip)) : first; /* some are computed twice, to the same bits */
+    eas_value first = low_bin(l, "mul", eas_builder_program_id(l->b, 0), low_int(l, c.strip)),
+              col = low_lanes(l, 1, c.strip);
+    /* some are computed twice, to the same bits */
+    first = outs % c.strip ? low_bin(l, "min", first, low_int(l, outs - c.strip)) : first;
     c.col = (lindex){strips > 1 ? low_bin(l, "add", first, col) : col, 0};
     eas_value acc = matmul_sums(l, (eas_dtype)c.p->dtype, c.rows, c.strip), row, now, x, inner;
     const uint32_t mark = low_mark(l);
-    eas_builder_loop_begin(l->b, low_int(l, 0), low_int(l, c.images * c.high), low_int(l, 1), 1, &acc, &row, &now);
+    eas_builder_loop_begin(l->b, low_int(l, 0), low_int(l, c.images * c.high), low_int(l, 1), 1, &acc, &row,
+                           &now);
     if (c.pixels == c.wide) {
         inner = block_of_pixels(w, &c, row, low_int(l, 0), now);
     } else {
         const uint32_t deeper = low_mark(l);
-        eas_builder_loop_begin(l->b, low_int(l, 0), low_int(l, c.wide), low_int(l, c.pixels), 1, &now, &x, &inner);
+        eas_builder_loop_begin(l->b, low_int(l, 0), low_int(l, c.wide), low_int(l, c.pixels), 1, &now, &x,
+                               &inner);
         eas_value next = block_of_pixels(w, &c, row, x, inner);
         eas_builder_loop_end(l->b, 1, &next, &inner);
         low_forget(l, deeper);

@@ -1,8 +1,10 @@
 /* lower_map.c: groups that are element-wise around reductions.
  *
- * Each dim of the merged space has a role: one index a program, a block of lanes, or a loop. The last dim in memory is always lanes. Rows that fit are whole
- * blocks: what is computed before a reduction is there for what follows it. Longer ones are loops of blocks, once for each reduction and once for
- * the results; columns are loops over rows with a block of columns. Of rows that share a factor, a program computes several, one beside the other.
+ * Each dim of the merged space has a role: one index a program, a block of lanes, or a loop. The last dim in
+ * memory is always lanes. Rows that fit are whole blocks: what is computed before a reduction is there for
+ * what follows it. Longer ones are loops of blocks, once for each reduction and once for the results; columns
+ * are loops over rows with a block of columns. Of rows that share a factor, a program computes several, one
+ * beside the other.
  */
 #include "exec.h"
 
@@ -52,7 +54,8 @@ static int turned_dim(const lowering *w)
     return -1;
 }
 
-/* At most n of a dim of that size for each program: as many as divide it where that is not much less, since then no lane needs a mask. */
+/* At most n of a dim of that size for each program: as many as divide it where that is not much less, since
+ * then no lane needs a mask. */
 static int64_t even_share(eas_dim size, int64_t n)
 {
     for (int64_t d = n; dim_known(size) && size > n && 2 * d > n; d--)
@@ -93,7 +96,8 @@ static void elementwise_roles(lowering *w)
     }
     if (l->nm == 1 && !w->c->general && dim_known(l->msize[v])) { /* flat: any length */
         w->role[v] = ROLE_BLOCK;
-        w->block[v] = l->msize[v] >= LONG ? 4 * lanes : lanes; /* fewer beginnings and ends, where enough blocks are left for all */
+        /* fewer beginnings and ends, where enough blocks are left for all */
+        w->block[v] = l->msize[v] >= LONG ? 4 * lanes : lanes;
         return;
     }
     lanes_of(w, v, dim_known(l->msize[v]) && l->msize[v] <= 2 * lanes ? 2 * lanes : lanes);
@@ -101,7 +105,8 @@ static void elementwise_roles(lowering *w)
         pack_lanes(w, v - 1, lanes / (w->block[v] ? w->block[v] : 1));
 }
 
-/* Lanes of a loop's round: a divisor of the row in whole vectors, if there is one near CHUNK, so that no round needs a mask. */
+/* Lanes of a loop's round: a divisor of the row in whole vectors, if there is one near CHUNK, so that no
+ * round needs a mask. */
 static int64_t even_chunk(eas_dim size)
 {
     enum { VECTORS = 64 };
@@ -152,7 +157,8 @@ static bool shared_along(const lowering *w, int m)
     return false;
 }
 
-/* Rows that are multiplied with one vector, or with a few of them: a program that does several at a time reads each once. Which dim has the rows, and which the vectors (-1: there is one). */
+/* Rows that are multiplied with one vector, or with a few of them: a program that does several at a time
+ * reads each once. Which dim has the rows, and which the vectors (-1: there is one). */
 static bool rows_share(const lowering *w, int *rows, int *few)
 {
     const lower *l = &w->l;
@@ -228,7 +234,8 @@ static void choose_roles(lowering *w)
         elementwise_roles(w);
     l->nblock = 0;
     for (int m = 0; m < l->nm; m++)
-        if (w->role[m] == ROLE_WHOLE || w->role[m] == ROLE_BLOCK || (w->role[m] == ROLE_LOOP && w->block[m] > 1))
+        if (w->role[m] == ROLE_WHOLE || w->role[m] == ROLE_BLOCK ||
+            (w->role[m] == ROLE_LOOP && w->block[m] > 1))
             w->axis[m] = (int8_t)l->nblock++;
 }
 
@@ -249,7 +256,8 @@ static void set_block(lowering *w, int m, eas_value first)
     int64_t n = w->block[m];
     eas_value v = w->axis[m] < 0 ? 0 : low_lanes(l, w->axis[m], n);
     v = !v ? first : first ? low_bin(l, "add", first, v) : v;
-    bool exact = (w->role[m] == ROLE_WHOLE && dim_known(l->msize[m])) || (n == 1 && w->role[m] != ROLE_WHOLE) ||
+    bool exact = (w->role[m] == ROLE_WHOLE && dim_known(l->msize[m])) ||
+                 (n == 1 && w->role[m] != ROLE_WHOLE) ||
                  (dim_known(l->msize[m]) && l->msize[m] % n == 0 && !(l->nm == 1 && !l->minner[0]));
     l->at[m] = (lindex){v, exact ? 0 : low_bin(l, "lt", v, length(w, m))};
 }
@@ -261,7 +269,8 @@ static eas_value first_of(lowering *w, int m, eas_value pid)
     const int64_t n = w->role[m] == ROLE_SEVERAL ? w->several[m] : w->block[m];
     eas_value first = n == 1 ? pid : low_bin(l, "mul", pid, low_int(l, n));
     if (w->role[m] == ROLE_SEVERAL &&
-        l->msize[m] % n) /* the last ones begin early enough for all to be there: some are computed twice, to the same bits */
+        /* the last ones begin early enough for all to be there: some are computed twice, to the same bits */
+        l->msize[m] % n)
         first = low_bin(l, "min", first, low_int(l, l->msize[m] - n));
     return first;
 }
@@ -289,7 +298,8 @@ static void program_index(lowering *w, int m, programs *p)
     set_block(w, m, first_of(w, m, pid));
 }
 
-/* The vectors that share rows, where a program does not do all of them: neighbours in time read the same rows. */
+/* The vectors that share rows, where a program does not do all of them: neighbours in time read the same
+ * rows. */
 static int vectors_dim(const lowering *w)
 {
     int few = -1;
@@ -368,7 +378,8 @@ static eas_value fold_input(lowering *w, const fold_state *f)
     for (int m = 0; m < l->nm; m++)
         if (l->minner[m])
             ok = low_and(l, ok, l->at[m].ok);
-    return ok ? eas_builder_apply(l->b, eas_op_find("where"), ok, v, low_neutral(l, join_of(f->p), f->sum)) : v;
+    return ok ? eas_builder_apply(l->b, eas_op_find("where"), ok, v, low_neutral(l, join_of(f->p), f->sum))
+              : v;
 }
 
 /* Along the inner block axes, which stay with size 1. */
@@ -474,7 +485,8 @@ static void body(lowering *w, const batch *b, const eas_value *now, eas_value *n
         if (dtype_is_float(f->sum)) {
             eas_value nan = eas_builder_apply(l->b, eas_op_find("isnan"), best, 0, 0),
                       had = eas_builder_apply(l->b, eas_op_find("isnan"), now[c], 0, 0);
-            better = low_bin(l, "or", better, low_and(l, nan, eas_builder_apply(l->b, eas_op_find("not"), had, 0, 0)));
+            better = low_bin(l, "or", better,
+                             low_and(l, nan, eas_builder_apply(l->b, eas_op_find("not"), had, 0, 0)));
         }
         next[c] = eas_builder_apply(l->b, eas_op_find("where"), better, best, now[c]);
         next[c + 1] = eas_builder_apply(l->b, eas_op_find("where"), better, where, now[c + 1]);
@@ -516,7 +528,8 @@ static void initial(lowering *w, const batch *b, eas_value *now)
         bool arg = f->p->kind == KIND_ARG;
         for (int m = 0; m < l->nm; m++)
             if (w->axis[m] >= 0 && (l->minner[m] ? !arg : w->role[m] != ROLE_LOOP))
-                shape[w->axis[m]] = l->minner[m] || fold_varies(l->g, l->f, f->id, l->mlast[m]) ? w->block[m] : 1;
+                shape[w->axis[m]] =
+                    l->minner[m] || fold_varies(l->g, l->f, f->id, l->mlast[m]) ? w->block[m] : 1;
         eas_value v = low_neutral(l, join_of(f->p), f->sum), zero = low_int(l, 0);
         now[c++] = l->nblock ? eas_builder_broadcast(l->b, v, l->nblock, shape) : v;
         if (arg)
@@ -602,7 +615,10 @@ static bool sees_loop(const lowering *w, uint32_t i)
     return false;
 }
 
-static eas_value further(lower *l, eas_value first, int i) { return !i ? first : first ? low_bin(l, "add", first, low_int(l, i)) : low_int(l, i); }
+static eas_value further(lower *l, eas_value first, int i)
+{
+    return !i ? first : first ? low_bin(l, "add", first, low_int(l, i)) : low_int(l, i);
+}
 
 /* The i-th of what a program does several of. */
 static void stand_at(lowering *w, int i, const eas_value *first)

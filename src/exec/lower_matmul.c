@@ -1,13 +1,15 @@
 /* lower_matmul.c: a matrix product and what follows it element by element.
  *
- * A program makes one tile of the result: it walks along K in blocks, multiplies them into the tile, and computes what follows on the tile before it is stored. Operands
- * are read through their views at the indices of the block, so transposes, casts and gathers cost no pass of their own.
+ * A program makes one tile of the result: it walks along K in blocks, multiplies them into the tile, and
+ * computes what follows on the tile before it is stored. Operands are read through their views at the indices
+ * of the block, so transposes, casts and gathers cost no pass of their own.
  */
 #include "exec.h"
 
 enum { WIDE = 1024, DEEP = 256, SHALLOW = 16 };
 
-/* n itself if it is at most `want`; else a divisor not far below; else `want`, and the last tile is masked. */
+/* n itself if it is at most `want`; else a divisor not far below; else `want`, and the last tile is masked.
+ */
 static int64_t tile_of(eas_dim n, int64_t want)
 {
     if (!dim_known(n))
@@ -46,13 +48,14 @@ static int64_t divisor(int64_t k, int64_t most)
     return d;
 }
 
-/* One row, against a matrix that is read where it lies: wide stretches of its rows. The last tile begins early enough to be full, so that nothing is masked, unless K has no
- * divisor to go by. */
+/* One row, against a matrix that is read where it lies: wide stretches of its rows. The last tile begins
+ * early enough to be full, so that nothing is masked, unless K has no divisor to go by. */
 static bool one_row(tiles *t)
 {
     if (t->m != 1 || !dim_known(t->n) || !dim_known(t->k) || t->k == 0 || t->n == 0)
         return false;
-    const int64_t strips = (t->n + WIDE - 1) / WIDE, even = ((t->n + strips - 1) / strips + 15) / 16 * 16, deep = divisor(t->k, DEEP);
+    const int64_t strips = (t->n + WIDE - 1) / WIDE, even = ((t->n + strips - 1) / strips + 15) / 16 * 16,
+                  deep = divisor(t->k, DEEP);
     t->bm = 1;
     t->bn = even < t->n ? even : t->n;
     t->bk = deep >= SHALLOW ? deep : tile_of(t->k, DEEP);
@@ -87,7 +90,8 @@ void matmul_index(const pnode *x, const pnode *p, const lindex *batch, lindex *a
 }
 
 /* An operand's block, rows by r and columns by c; nothing where there is no element of K. */
-static eas_value operand(lowering *w, uint32_t id, const tiles *t, lindex r, lindex c, int64_t nr, int64_t nc, eas_value k_ok)
+static eas_value operand(lowering *w, uint32_t id, const tiles *t, lindex r, lindex c, int64_t nr, int64_t nc,
+                         eas_value k_ok)
 {
     lower *l = &w->l;
     const pnode *x = pass_at(l->g, id), *p = pass_at(l->g, l->grp->core);
@@ -98,7 +102,9 @@ static eas_value operand(lowering *w, uint32_t id, const tiles *t, lindex r, lin
     eas_value v = low_value(l, id, at, NULL);
     eas_dtype dt = (eas_dtype)x->dtype;
     v = eas_builder_broadcast(l->b, v, 2, (int64_t[]){nr, nc});
-    return k_ok ? eas_builder_apply(l->b, eas_op_find("where"), k_ok, v, eas_builder_const_typed(l->b, dt, 0, 0)) : v;
+    return k_ok
+             ? eas_builder_apply(l->b, eas_op_find("where"), k_ok, v, eas_builder_const_typed(l->b, dt, 0, 0))
+             : v;
 }
 
 static eas_value product(lowering *w, const tiles *t, eas_value first, eas_value acc)
@@ -138,7 +144,10 @@ void matmul_store(lowering *w, eas_value acc, lindex row, lindex col)
         low_store(w, i);
 }
 
-static eas_value tile_start(lower *l, int axis, int64_t n) { return low_bin(l, "mul", eas_builder_program_id(l->b, axis), low_int(l, n)); }
+static eas_value tile_start(lower *l, int axis, int64_t n)
+{
+    return low_bin(l, "mul", eas_builder_program_id(l->b, axis), low_int(l, n));
+}
 
 static lindex columns(lowering *w, const tiles *t)
 {
@@ -146,7 +155,8 @@ static lindex columns(lowering *w, const tiles *t)
     eas_value first = w->use->grid[0] == 1 ? 0 : tile_start(l, 0, t->bn);
     if (!t->full || !first)
         return low_along(l, first, 1, t->bn, t->n);
-    return (lindex){low_bin(l, "add", low_bin(l, "min", first, low_int(l, t->n - t->bn)), low_lanes(l, 1, t->bn)), 0};
+    return (lindex){
+        low_bin(l, "add", low_bin(l, "min", first, low_int(l, t->n - t->bn)), low_lanes(l, 1, t->bn)), 0};
 }
 
 void lower_matmul(lowering *w)

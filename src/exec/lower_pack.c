@@ -1,19 +1,32 @@
 /* lower_pack.c: large matrix products, laid out for the register tiles of the processor.
  *
- * Up to three kernels. The first copies the right factor into panels as wide as a register tile, one behind the other, so that the product reads it in the order of memory. The second
- * does as much for the left factor, row by row, if it does not lie so already. In the third a program multiplies a block of rows, which stays in the second cache, by one panel, register tile after
- * register tile, and asks for the next program's panel meanwhile. What follows the product comes on top. Factors that are both bf16 are not laid out
- * for a device that multiplies bf16: its products do that by themselves, block by block (lower_matmul.c). Panels are full: what lies beyond the matrix is 0. The last block of rows begins early enough
- * to be full, too: a few rows are computed twice, to the same bits.
+ * Up to three kernels. The first copies the right factor into panels as wide as a register tile, one behind
+ * the other, so that the product reads it in the order of memory. The second does as much for the left
+ * factor, row by row, if it does not lie so already. In the third a program multiplies a block of rows, which
+ * stays in the second cache, by one panel, register tile after register tile, and asks for the next program's
+ * panel meanwhile. What follows the product comes on top. Factors that are both bf16 are not laid out for a
+ * device that multiplies bf16: its products do that by themselves, block by block (lower_matmul.c). Panels
+ * are full: what lies beyond the matrix is 0. The last block of rows begins early enough to be full, too: a
+ * few rows are computed twice, to the same bits.
  */
 #include "exec.h"
 
-enum { FEWEST_ROWS = 48, LEAST_WORK = 1 << 21, MOST_K = 2048, PACK_ROWS = 64, PACK_COLS = 64, PACK_PANELS = 8, PACK_FEW = 16, FEWEST_HALVES = 32 };
+enum {
+    FEWEST_ROWS = 48,
+    LEAST_WORK = 1 << 21,
+    MOST_K = 2048,
+    PACK_ROWS = 64,
+    PACK_COLS = 64,
+    PACK_PANELS = 8,
+    PACK_FEW = 16,
+    FEWEST_HALVES = 32
+};
 enum {
     BLOCK_BYTES = 512 << 10, /* of the left factor in a block */
     MOST_ROWS = 128,         /* of one */
     PROGRAMS = 64,           /* so many are worth smaller blocks */
-    WIDE_BYTES = 256,        /* of a panel's row, for a right factor that is read in place: as a whole not larger than */
+    /* of a panel's row, for a right factor that is read in place: as a whole not larger than */
+    WIDE_BYTES = 256,
     SMALL_BYTES = 1 << 20,   /* this */
     PAGE_BYTES = 4096,       /* lines so far apart share their place in the first cache */
 };
@@ -85,7 +98,8 @@ bool pack_wanted(const fusion *f, const group *g)
         return false;
     if (f->bf16_products && t.k >= FEWEST_HALVES && t.x->dtype == EAS_BF16 && t.y->dtype == EAS_BF16)
         return false;
-    return t.m >= FEWEST_ROWS && t.n * (int64_t)eas_dtype_size(t.sum) >= f->tile[0].bytes && t.k >= f->tile[0].rows && t.m * t.n >= LEAST_WORK / t.k;
+    return t.m >= FEWEST_ROWS && t.n * (int64_t)eas_dtype_size(t.sum) >= f->tile[0].bytes &&
+           t.k >= f->tile[0].rows && t.m * t.n >= LEAST_WORK / t.k;
 }
 
 /* The factor in memory as the product likes it, row after row: the distance of rows in bytes. 0: not so. */
@@ -97,7 +111,8 @@ static int64_t rows_apart(const fusion *f, const panels *t, uint32_t id)
         return 0;
     leaf_strides(f->g, id, &offset, strides);
     const eas_dim rows = strides[x->rank - 2];
-    return strides[x->rank - 1] == 1 && dim_known(rows) && rows > 0 ? rows * (int64_t)eas_dtype_size(t->sum) : 0;
+    return strides[x->rank - 1] == 1 && dim_known(rows) && rows > 0 ? rows * (int64_t)eas_dtype_size(t->sum)
+                                                                    : 0;
 }
 
 bool pack_copies(const fusion *f, const group *g, int part)
@@ -108,9 +123,11 @@ bool pack_copies(const fusion *f, const group *g, int part)
         return !rows_apart(f, &t, t.p->in[0]);
     if (part == PACK_PRODUCT)
         return true;
-    /* A small one stays in the second cache as it is, unless all its rows meet in a few places of the first. */
+    /* A small one stays in the second cache as it is, unless all its rows meet in a few places of the first.
+     */
     const int64_t apart = rows_apart(f, &t, t.p->in[1]);
-    return !apart || t.cols * (int64_t)eas_dtype_size(t.sum) < WIDE_BYTES || t.n % t.cols || apart * t.k > SMALL_BYTES || apart % PAGE_BYTES == 0;
+    return !apart || t.cols * (int64_t)eas_dtype_size(t.sum) < WIDE_BYTES || t.n % t.cols ||
+           apart * t.k > SMALL_BYTES || apart % PAGE_BYTES == 0;
 }
 
 /* The shape of a packed factor, leading dims included. */
@@ -152,11 +169,14 @@ void pack_uses(const lowering *w, VEC_USE *out, bool *oom)
 static eas_value filled(lower *l, const panels *t, eas_value v, eas_value ok, int rank, const int64_t *shape)
 {
     v = eas_builder_broadcast(l->b, eas_builder_cast(l->b, v, t->sum), rank, shape);
-    return ok ? eas_builder_apply(l->b, eas_op_find("where"), ok, v, eas_builder_const_typed(l->b, t->sum, 0, 0)) : v;
+    return ok ? eas_builder_apply(l->b, eas_op_find("where"), ok, v,
+                                  eas_builder_const_typed(l->b, t->sum, 0, 0))
+              : v;
 }
 
 /* A block of a factor, rows by r and columns by c. */
-static eas_value block(lower *l, const panels *t, uint32_t id, lindex *at, lindex r, lindex c, int64_t nr, int64_t nc)
+static eas_value block(lower *l, const panels *t, uint32_t id, lindex *at, lindex r, lindex c, int64_t nr,
+                       int64_t nc)
 {
     const pnode *x = pass_at(l->g, id);
     at[x->rank - 2] = r;
@@ -166,7 +186,8 @@ static eas_value block(lower *l, const panels *t, uint32_t id, lindex *at, linde
 
 static lindex along(lower *l, int program, int axis, int64_t n, int64_t size)
 {
-    return low_along(l, low_bin(l, "mul", eas_builder_program_id(l->b, program), low_int(l, n)), axis, n, size);
+    return low_along(l, low_bin(l, "mul", eas_builder_program_id(l->b, program), low_int(l, n)), axis, n,
+                     size);
 }
 
 static lindex inside(lower *l, lindex x, int64_t n, int64_t size)
@@ -187,7 +208,8 @@ static bool by_columns(const lower *l, uint32_t id)
 {
     const pnode *x = pass_at(l->g, id);
     eas_dim offset, strides[MAX_DIMS];
-    while ((x->kind == KIND_MAP || x->kind == KIND_CAST) && x->nin && !fused_stored(l->f, id) && pass_at(l->g, x->in[0])->rank == x->rank) {
+    while ((x->kind == KIND_MAP || x->kind == KIND_CAST) && x->nin && !fused_stored(l->f, id) &&
+           pass_at(l->g, x->in[0])->rank == x->rank) {
         id = x->in[0];
         x = pass_at(l->g, id);
     }
@@ -210,10 +232,12 @@ static void lay_out_rows(lowering *w, const panels *t)
     w->use->grid[2] = low_spread(l, 2, n, t->y->shape, 0, at);
     memcpy(there, at, sizeof at);
     lindex r = along(l, 1, 0, PACK_FEW, t->k), panel = along(l, 0, 1, wide, t->panels);
-    eas_value c = low_bin(l, "add", low_bin(l, "mul", panel.v, low_int(l, t->cols)), low_lanes(l, 2, t->cols));
+    eas_value c =
+        low_bin(l, "add", low_bin(l, "mul", panel.v, low_int(l, t->cols)), low_lanes(l, 2, t->cols));
     at[n] = r;
     at[n + 1] = (lindex){c, t->n % (wide * t->cols) == 0 ? 0 : low_bin(l, "lt", c, low_int(l, t->n))};
-    eas_value v = filled(l, t, low_value(l, t->p->in[1], at, NULL), low_and(l, at[n].ok, at[n + 1].ok), 3, (int64_t[]){PACK_FEW, wide, t->cols});
+    eas_value v = filled(l, t, low_value(l, t->p->in[1], at, NULL), low_and(l, at[n].ok, at[n + 1].ok), 3,
+                         (int64_t[]){PACK_FEW, wide, t->cols});
     there[n] = panel;
     there[n + 1] = inside(l, r, PACK_FEW, deep);
     there[n + 2] = (lindex){low_lanes(l, 2, t->cols), 0};
@@ -309,7 +333,8 @@ static eas_value factor(lowering *w, const panels *t, const at_tile *a, bool rig
 
 static eas_value multiplied(lowering *w, const panels *t, const at_tile *a, eas_value first, eas_value acc)
 {
-    eas_value y = factor(w, t, a, true, along_k(&w->l, first, 0, t->step)), x = factor(w, t, a, false, along_k(&w->l, first, 1, t->step));
+    eas_value y = factor(w, t, a, true, along_k(&w->l, first, 0, t->step)),
+              x = factor(w, t, a, false, along_k(&w->l, first, 1, t->step));
     return eas_builder_matmul(w->l.b, x, y, acc);
 }
 
@@ -326,7 +351,8 @@ static void multiply(lowering *w, const panels *t)
         acc = multiplied(w, t, &a, 0, acc);
     } else {
         uint32_t mark = low_mark(l);
-        eas_builder_loop_begin(l->b, low_int(l, 0), low_int(l, t->step * t->steps), low_int(l, t->step), 1, &acc, &iv, &now);
+        eas_builder_loop_begin(l->b, low_int(l, 0), low_int(l, t->step * t->steps), low_int(l, t->step), 1,
+                               &acc, &iv, &now);
         eas_value next = multiplied(w, t, &a, iv, now);
         eas_builder_loop_end(l->b, 1, &next, &acc);
         low_forget(l, mark);

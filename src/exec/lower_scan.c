@@ -1,6 +1,7 @@
 /* lower_scan.c: running sums and the like along an axis, with what follows element by element.
  *
- * Along the last axis: rows as whole blocks, or in chunks with the result so far carried on. Along another: lanes are columns, and a loop goes down the axis.
+ * Along the last axis: rows as whole blocks, or in chunks with the result so far carried on. Along another:
+ * lanes are columns, and a loop goes down the axis.
  */
 #include "exec.h"
 
@@ -69,7 +70,8 @@ static void rows_in_chunks(const scan *s)
 static void down_columns(const scan *s, int64_t columns)
 {
     lower *l = &s->w->l;
-    eas_value zero = low_neutral(l, s->join, s->sum), so_far = eas_builder_broadcast(l->b, zero, 1, &columns), iv, now, end;
+    eas_value zero = low_neutral(l, s->join, s->sum), so_far = eas_builder_broadcast(l->b, zero, 1, &columns),
+              iv, now, end;
     uint32_t mark = low_mark(l);
     eas_builder_loop_begin(l->b, low_int(l, 0), low_dim(l, s->n), low_int(l, 1), 1, &so_far, &iv, &now);
     place_axis(s, iv, 0);
@@ -104,7 +106,9 @@ void lower_scan(lowering *w)
     const pnode *p = pass_at(l->g, l->grp->core);
     int axis = (int)p->words[0];
     eas_dtype dt = (eas_dtype)p->dtype;
-    scan s = {w, p, axis, p->shape[axis], dt == EAS_F16 || dt == EAS_BF16 ? EAS_F32 : dt, graph_rows[p->op].ir, {0}};
+    scan s = {
+        w,  p, axis, p->shape[axis], dt == EAS_F16 || dt == EAS_BF16 ? EAS_F32 : dt, graph_rows[p->op].ir,
+        {0}};
     memcpy(s.map, l->f->at[l->grp->core].map, sizeof s.map);
     l->nblock = 1;
     if (s.n == 1) { /* nothing to add up: there is no dim of it in the merged space */

@@ -1,7 +1,8 @@
 /* lower_scatter.c: updates at indices, in their order, so that results do not depend on threads.
  *
- * A program owns everything along the axis for one index of the other dims (a block of lanes along the last of them): it copies, then goes through the
- * indices. With no dim after the axis, the copy itself is done in blocks. What is large is copied by a kernel of its own, by all threads.
+ * A program owns everything along the axis for one index of the other dims (a block of lanes along the last
+ * of them): it copies, then goes through the indices. With no dim after the axis, the copy itself is done in
+ * blocks. What is large is copied by a kernel of its own, by all threads.
  */
 #include "exec.h"
 
@@ -28,7 +29,8 @@ static void other_indices(scatter *s)
     int last = s->p->rank - 1;
     grid[0] = grid[2] = 1;
     if (last != s->axis && s->p->shape[last] != 1)
-        s->at[last] = low_lanes_of(l, 0, s->p->shape[last], scatter_parts(s->p) == 2 ? UPDATED : LANES, &grid[0]);
+        s->at[last] =
+            low_lanes_of(l, 0, s->p->shape[last], scatter_parts(s->p) == 2 ? UPDATED : LANES, &grid[0]);
     grid[1] = low_spread(l, 1, s->p->rank, s->p->shape, 1u << s->axis | 1u << last, s->at);
 }
 
@@ -39,7 +41,8 @@ static void copy(scatter *s)
     eas_dim n = s->p->shape[s->axis];
     eas_value iv, ok, v;
     uint32_t mark = low_mark(l);
-    eas_builder_loop_begin(l->b, low_int(l, 0), low_dim(l, n), low_int(l, last ? LANES : 1), 0, NULL, &iv, NULL);
+    eas_builder_loop_begin(l->b, low_int(l, 0), low_dim(l, n), low_int(l, last ? LANES : 1), 0, NULL, &iv,
+                           NULL);
     if (last) {
         eas_value i = low_bin(l, "add", iv, low_lanes(l, 0, LANES));
         s->at[s->axis] = (lindex){i, low_bin(l, "lt", i, low_dim(l, n))};
@@ -61,14 +64,16 @@ static eas_value joined(scatter *s, eas_value old, eas_value v)
     return h == SCATTER_SET ? v : low_bin(&s->w->l, s->p->dtype == EAS_BOOL ? truth[h] : how[h], old, v);
 }
 
-/* An index counted from the end if negative. Where the axis is all there is, a bad one is outside of the memory, which is checked anyway. */
+/* An index counted from the end if negative. Where the axis is all there is, a bad one is outside of the
+ * memory, which is checked anyway. */
 static eas_value where_to(scatter *s, eas_value i)
 {
     lower *l = &s->w->l;
     if (s->p->rank > 1)
         return low_wrapped(l, i, s->x->shape[s->axis]);
     eas_value n = low_dim(l, s->x->shape[s->axis]);
-    return eas_builder_apply(l->b, eas_op_find("where"), low_bin(l, "lt", i, low_int(l, 0)), low_bin(l, "add", i, n), i);
+    return eas_builder_apply(l->b, eas_op_find("where"), low_bin(l, "lt", i, low_int(l, 0)),
+                             low_bin(l, "add", i, n), i);
 }
 
 /* One after the other. */
@@ -94,7 +99,9 @@ static void updates(scatter *s)
     eas_value i = where_to(s, eas_builder_cast(l->b, low_value(l, s->p->in[1], in, NULL), EAS_I64));
     const pnode *u = pass_at(l->g, s->p->in[2]);
     for (int k = 0; k < u->rank; k++)
-        up[k] = k < s->axis ? s->at[k] : k < s->axis + s->many ? in[s->nbatch + k - s->axis] : s->at[k - s->many + 1];
+        up[k] = k < s->axis           ? s->at[k]
+              : k < s->axis + s->many ? in[s->nbatch + k - s->axis]
+                                      : s->at[k - s->many + 1];
     for (int k = 0; k < u->rank; k++)
         if (u->shape[k] == 1)
             up[k] = (lindex){0, 0};
@@ -114,7 +121,8 @@ static void copy_flat(scatter *s)
     lower *l = &s->w->l;
     lindex at = low_lanes_of(l, 0, shape_count(s->p->rank, s->p->shape), COPIED, &s->w->use->grid[0]);
     eas_value zero = at.ok ? eas_builder_const_typed(l->b, (eas_dtype)s->p->dtype, 0, 0) : 0;
-    eas_builder_store(l->b, s->w->out[0], at.v, eas_builder_load(l->b, l->param[s->p->in[0]], at.v, at.ok, zero), at.ok);
+    eas_builder_store(l->b, s->w->out[0], at.v,
+                      eas_builder_load(l->b, l->param[s->p->in[0]], at.v, at.ok, zero), at.ok);
 }
 
 /* A few rows of the last dim, or a part of one. */
@@ -127,13 +135,17 @@ static void copy_rows(scatter *s)
     eas_value ok;
     l->nblock = 2;
     grid[0] = (n + wide - 1) / wide;
-    s->at[last] = low_along(l, grid[0] == 1 ? 0 : low_bin(l, "mul", eas_builder_program_id(l->b, 0), low_int(l, wide)), 1, wide, n);
+    s->at[last] =
+        low_along(l, grid[0] == 1 ? 0 : low_bin(l, "mul", eas_builder_program_id(l->b, 0), low_int(l, wide)),
+                  1, wide, n);
     if (last > 0) {
         grid[1] = ceil_dim(s->p->shape[last - 1], rows);
-        s->at[last - 1] = low_along(l, low_bin(l, "mul", eas_builder_program_id(l->b, 1), low_int(l, rows)), 0, rows, s->p->shape[last - 1]);
+        s->at[last - 1] = low_along(l, low_bin(l, "mul", eas_builder_program_id(l->b, 1), low_int(l, rows)),
+                                    0, rows, s->p->shape[last - 1]);
         grid[2] = low_spread(l, 2, last - 1, s->p->shape, 0, s->at);
     }
-    eas_value v = low_value(l, s->p->in[0], s->at, NULL), off = low_offset(l, s->p->rank, s->p->shape, s->at, &ok);
+    eas_value v = low_value(l, s->p->in[0], s->at, NULL),
+              off = low_offset(l, s->p->rank, s->p->shape, s->at, &ok);
     eas_builder_store(l->b, s->w->out[0], off, v, ok);
 }
 
@@ -151,7 +163,9 @@ void lower_scatter(lowering *w)
 {
     lower *l = &w->l;
     const pnode *p = pass_at(l->g, l->grp->core);
-    scatter s = {w, p, pass_at(l->g, p->in[0]), pass_at(l->g, p->in[1]), (int)p->words[0], (int)p->words[1], 0, {{0, 0}}};
+    scatter s = {
+        w, p,       pass_at(l->g, p->in[0]), pass_at(l->g, p->in[1]), (int)p->words[0], (int)p->words[1],
+        0, {{0, 0}}};
     s.many = s.index->rank - s.nbatch;
     l->nblock = 1;
     if (scatter_parts(p) == 2 && w->part == PART_COPY) {

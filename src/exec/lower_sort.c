@@ -1,8 +1,11 @@
-/* lower_sort.c: sort and argsort along an axis. A program sorts one row; equal elements keep their order, NaN comes last. A result that is shorter than the row has its first
- * elements.
+/* lower_sort.c: sort and argsort along an axis. A program sorts one row; equal elements keep their order, NaN
+ * comes last. A result that is shorter than the row has its first elements.
  *
- * Elements become unsigned keys of the same order. Many rows of up to a thousand elements: a network (by_network), with rows as lanes. Other short rows: each element counts those that come before it, which is its place. Longer ones: by the digits of the keys, the lowest
- * first: count, add up, move, between two arrays of scratch memory. The first few of a long row: one after the other, each the least of those after the one before.
+ * Elements become unsigned keys of the same order. Many rows of up to a thousand elements: a network
+ * (by_network), with rows as lanes. Other short rows: each element counts those that come before it, which is
+ * its place. Longer ones: by the digits of the keys, the lowest first: count, add up, move, between two
+ * arrays of scratch memory. The first few of a long row: one after the other, each the least of those after
+ * the one before.
  */
 #include "exec.h"
 
@@ -22,8 +25,14 @@ typedef struct sorting {
     lindex at[MAX_DIMS];
 } sorting;
 
-static eas_value op1(lower *l, const char *name, eas_value x) { return eas_builder_apply(l->b, eas_op_find(name), x, 0, 0); }
-static eas_value pick(lower *l, eas_value c, eas_value x, eas_value y) { return eas_builder_apply(l->b, eas_op_find("where"), c, x, y); }
+static eas_value op1(lower *l, const char *name, eas_value x)
+{
+    return eas_builder_apply(l->b, eas_op_find(name), x, 0, 0);
+}
+static eas_value pick(lower *l, eas_value c, eas_value x, eas_value y)
+{
+    return eas_builder_apply(l->b, eas_op_find("where"), c, x, y);
+}
 
 static bool is_arg(const pnode *p) { return !strcmp(graph_rows[p->op].name, "argsort"); }
 static eas_dtype key_type(eas_dtype dt)
@@ -32,7 +41,10 @@ static eas_dtype key_type(eas_dtype dt)
     return of[eas_dtype_size(dt)];
 }
 static eas_dim length(const pgraph *g, const pnode *p) { return pass_at(g, p->in[0])->shape[p->words[0]]; }
-static bool short_row(const pgraph *g, const pnode *p) { return dim_known(length(g, p)) && length(g, p) <= SHORT; }
+static bool short_row(const pgraph *g, const pnode *p)
+{
+    return dim_known(length(g, p)) && length(g, p) <= SHORT;
+}
 static bool first_few(const pgraph *g, const pnode *p) { return p->shape[p->words[0]] != length(g, p); }
 
 static int64_t rows_abreast(const pgraph *g, const pnode *p);
@@ -47,7 +59,8 @@ void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom)
     eas_dim all = shape_count(p->rank, pass_at(g, p->in[0])->shape), rows = 1;
     if (wants_network(g, p)) {
         use turned_rows = {.what = USE_SCRATCH,
-                           .dim = (ceil_dim(row_count(p), rows_abreast(g, p)) * rows_abreast(g, p)) * ceil_dim(length(g, p), TILE) * TILE,
+                           .dim = (ceil_dim(row_count(p), rows_abreast(g, p)) * rows_abreast(g, p)) *
+                                  ceil_dim(length(g, p), TILE) * TILE,
                            .dtype = (uint8_t)key_type((eas_dtype)pass_at(g, p->in[0])->dtype)};
         *oom |= !vec_push(out, turned_rows);
         return;
@@ -70,7 +83,10 @@ void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom)
 
 /* ---- keys ---- */
 
-static eas_value top_bit(sorting *s) { return eas_builder_const_typed(s->w->l.b, s->key, 0, (int64_t)((uint64_t)1 << (dtype_bits(s->key) - 1))); }
+static eas_value top_bit(sorting *s)
+{
+    return eas_builder_const_typed(s->w->l.b, s->key, 0, (int64_t)((uint64_t)1 << (dtype_bits(s->key) - 1)));
+}
 
 static eas_value to_key(sorting *s, eas_value v)
 {
@@ -100,7 +116,8 @@ static eas_value from_key(sorting *s, eas_value k)
         k = op1(l, "not", k);
     if (kind == 'f') {
         eas_value above = low_bin(l, "ge", k, top_bit(s));
-        return eas_builder_bitcast(l->b, pick(l, above, low_bin(l, "xor", k, top_bit(s)), op1(l, "not", k)), s->from);
+        return eas_builder_bitcast(l->b, pick(l, above, low_bin(l, "xor", k, top_bit(s)), op1(l, "not", k)),
+                                   s->from);
     }
     return eas_builder_cast(l->b, kind == 'i' ? low_bin(l, "xor", k, top_bit(s)) : k, s->from);
 }
@@ -164,12 +181,14 @@ static void by_counting(sorting *s)
     int64_t n = length(l->g, s->p), few = s->p->shape[s->axis];
     if (!few)
         return;
-    eas_value i = low_lanes(l, 0, n), v = eas_builder_broadcast(l->b, input(s, i, 0), 1, &n), k = to_key(s, v), iv, now, place;
+    eas_value i = low_lanes(l, 0, n), v = eas_builder_broadcast(l->b, input(s, i, 0), 1, &n),
+              k = to_key(s, v), iv, now, place;
     eas_value none = eas_builder_broadcast(l->b, low_int(l, 0), 1, &n);
     uint32_t mark = low_mark(l);
     eas_builder_loop_begin(l->b, low_int(l, 0), s->n, low_int(l, 1), 1, &none, &iv, &now);
     eas_value other = to_key(s, input(s, iv, 0));
-    eas_value before = low_bin(l, "or", low_bin(l, "lt", other, k), low_bin(l, "and", low_bin(l, "eq", other, k), low_bin(l, "lt", iv, i)));
+    eas_value before = low_bin(l, "or", low_bin(l, "lt", other, k),
+                               low_bin(l, "and", low_bin(l, "eq", other, k), low_bin(l, "lt", iv, i)));
     eas_value next = low_bin(l, "add", now, eas_builder_cast(l->b, before, EAS_I64));
     eas_builder_loop_end(l->b, 1, &next, &place);
     low_forget(l, mark);
@@ -179,10 +198,12 @@ static void by_counting(sorting *s)
 
 /* ---- many rows at a time ----
  *
- * A bitonic network whose comparisons all go the same way: for k = 2, 4, ... a block of k elements, two sorted halves, is merged by comparing element i with its mirror image i ^ (k - 1), and
- * then with the one k/4, k/8, ... 1 further on. Which elements are compared does not depend on the data, so a program does it for as many rows as a few vectors have lanes: element i of
- * all its rows lies together in scratch memory (rows are turned on the way in and out), and a comparison is a minimum and a maximum. Elements after the row's end
- * would be larger than all others: comparisons with them change nothing and are left out.
+ * A bitonic network whose comparisons all go the same way: for k = 2, 4, ... a block of k elements, two
+ * sorted halves, is merged by comparing element i with its mirror image i ^ (k - 1), and then with the one
+ * k/4, k/8, ... 1 further on. Which elements are compared does not depend on the data, so a program does it
+ * for as many rows as a few vectors have lanes: element i of all its rows lies together in scratch memory
+ * (rows are turned on the way in and out), and a comparison is a minimum and a maximum. Elements after the
+ * row's end would be larger than all others: comparisons with them change nothing and are left out.
  */
 static int64_t rows_abreast(const pgraph *g, const pnode *p)
 {
@@ -202,12 +223,14 @@ static eas_dim row_count(const pnode *p)
 static bool wants_network(const pgraph *g, const pnode *p)
 {
     const eas_dim rows = row_count(p), n = length(g, p);
-    return !is_arg(p) && !first_few(g, p) && dim_known(n) && n >= 8 && n <= NETWORK && dim_known(rows) && rows >= 16;
+    return !is_arg(p) && !first_few(g, p) && dim_known(n) && n >= 8 && n <= NETWORK && dim_known(rows) &&
+           rows >= 16;
 }
 
 static eas_value turned(lower *l, eas_value v) { return eas_builder_trans(l->b, v, (int[]){1, 0, 2, 3}); }
 
-/* A loop over the row in tiles of TILE elements: i as columns, for the rows' own memory, and as rows, for scratch memory. */
+/* A loop over the row in tiles of TILE elements: i as columns, for the rows' own memory, and as rows, for
+ * scratch memory. */
 static uint32_t tiles(sorting *s, int64_t rows, lindex *i, eas_value *place)
 {
     lower *l = &s->w->l;
@@ -216,7 +239,9 @@ static uint32_t tiles(sorting *s, int64_t rows, lindex *i, eas_value *place)
     eas_builder_loop_begin(l->b, low_int(l, 0), s->n, low_int(l, TILE), 0, NULL, &iv, NULL);
     *i = low_along(l, iv, 1, TILE, length(l->g, s->p));
     eas_value first = low_bin(l, "add", s->row, low_bin(l, "mul", iv, low_int(l, rows)));
-    *place = low_bin(l, "add", first, low_bin(l, "add", low_bin(l, "mul", low_lanes(l, 0, TILE), low_int(l, rows)), low_lanes(l, 1, rows)));
+    *place = low_bin(
+        l, "add", first,
+        low_bin(l, "add", low_bin(l, "mul", low_lanes(l, 0, TILE), low_int(l, rows)), low_lanes(l, 1, rows)));
     return mark;
 }
 
@@ -256,7 +281,8 @@ static void compare(sorting *s, int64_t rows, eas_value i, eas_value j)
         eas_builder_if_begin(l->b, low_bin(l, "lt", j, s->n));
     eas_value lane = eas_builder_arange(l->b, 0, rows), of[2] = {i, j}, v[2];
     for (int k = 0; k < 2; k++) {
-        of[k] = low_bin(l, "add", low_bin(l, "add", s->row, low_bin(l, "mul", in_row(s, of[k]), low_int(l, rows))), lane);
+        of[k] = low_bin(
+            l, "add", low_bin(l, "add", s->row, low_bin(l, "mul", in_row(s, of[k]), low_int(l, rows))), lane);
         v[k] = eas_builder_load(l->b, s->w->scratch[KEYS_A], of[k], 0, 0);
     }
     eas_builder_store(l->b, s->w->scratch[KEYS_A], of[0], low_bin(l, "min", v[0], v[1]), 0);
@@ -282,7 +308,8 @@ static void by_network(sorting *s)
     eas_value one = low_int(l, 1), pairs = low_int(l, (int64_t)1 << (levels - 1));
     tiles_in(s, rows);
     eas_value level = begin_loop(l, one, low_int(l, levels + 1)), k = low_bin(l, "shl", one, level);
-    eas_value t = begin_loop(l, low_int(l, 0), pairs), below = low_bin(l, "sub", level, one), half = low_bin(l, "shl", one, below);
+    eas_value t = begin_loop(l, low_int(l, 0), pairs), below = low_bin(l, "sub", level, one),
+              half = low_bin(l, "shl", one, below);
     eas_value in = low_bin(l, "and", t, low_bin(l, "sub", half, one)),
               i = low_bin(l, "add", low_bin(l, "shl", low_bin(l, "shr", t, below), level), in);
     compare(s, rows, i, low_bin(l, "xor", i, low_bin(l, "sub", k, one)));
@@ -309,10 +336,17 @@ static void load_keys(sorting *s)
     end_loop(s, mark);
 }
 
-/* Digits of 11 bits for long rows, of 8 for others: a row of keys is gone through as often as a key has digits, but the counts must be made anew for each row, and stay in the first cache. */
-static int digit_bits(const pgraph *g, const pnode *p) { return dim_known(length(g, p)) && length(g, p) < WIDE_ROW ? 8 : 11; }
+/* Digits of 11 bits for long rows, of 8 for others: a row of keys is gone through as often as a key has
+ * digits, but the counts must be made anew for each row, and stay in the first cache. */
+static int digit_bits(const pgraph *g, const pnode *p)
+{
+    return dim_known(length(g, p)) && length(g, p) < WIDE_ROW ? 8 : 11;
+}
 static int digit_count(int bits, eas_dtype key) { return (dtype_bits(key) + bits - 1) / bits; }
-static eas_dtype count_type(const pgraph *g, const pnode *p) { return dim_known(length(g, p)) && length(g, p) < INT32_MAX ? EAS_I32 : EAS_I64; }
+static eas_dtype count_type(const pgraph *g, const pnode *p)
+{
+    return dim_known(length(g, p)) && length(g, p) < INT32_MAX ? EAS_I32 : EAS_I64;
+}
 
 static eas_value counts_at(sorting *s, int digit, eas_value value)
 {
@@ -325,10 +359,15 @@ static eas_value counts_at(sorting *s, int digit, eas_value value)
 static eas_value digit_of(sorting *s, eas_value key, int digit)
 {
     lower *l = &s->w->l;
-    const int from = digit * s->bits, width = dtype_bits(s->key) - from < s->bits ? dtype_bits(s->key) - from : s->bits;
+    const int from = digit * s->bits,
+              width = dtype_bits(s->key) - from < s->bits ? dtype_bits(s->key) - from : s->bits;
     eas_value d = from ? low_bin(l, "shr", key, eas_builder_const_typed(l->b, s->key, 0, from)) : key;
     return eas_builder_cast(
-        l->b, dtype_bits(s->key) == width ? d : low_bin(l, "and", d, eas_builder_const_typed(l->b, s->key, 0, ((int64_t)1 << width) - 1)), EAS_I64);
+        l->b,
+        dtype_bits(s->key) == width
+            ? d
+            : low_bin(l, "and", d, eas_builder_const_typed(l->b, s->key, 0, ((int64_t)1 << width) - 1)),
+        EAS_I64);
 }
 
 static eas_value one_by_one(sorting *s)
@@ -343,7 +382,8 @@ static eas_value count_up(sorting *s, int digit, eas_value value)
 {
     lower *l = &s->w->l;
     eas_value at = counts_at(s, digit, value), c = eas_builder_load(l->b, s->w->scratch[COUNTS], at, 0, 0);
-    eas_builder_store(l->b, s->w->scratch[COUNTS], at, low_bin(l, "add", c, eas_builder_const_typed(l->b, count_type(l->g, s->p), 0, 1)), 0);
+    eas_builder_store(l->b, s->w->scratch[COUNTS], at,
+                      low_bin(l, "add", c, eas_builder_const_typed(l->b, count_type(l->g, s->p), 0, 1)), 0);
     return eas_builder_cast(l->b, c, EAS_I64);
 }
 
@@ -353,7 +393,8 @@ static void count_digits(sorting *s)
     lower *l = &s->w->l;
     const int64_t each = (int64_t)1 << s->bits;
     const int digits = digit_count(s->bits, s->key);
-    eas_value zero = eas_builder_broadcast(l->b, eas_builder_const_typed(l->b, count_type(l->g, s->p), 0, 0), 1, &each);
+    eas_value zero =
+        eas_builder_broadcast(l->b, eas_builder_const_typed(l->b, count_type(l->g, s->p), 0, 0), 1, &each);
     for (int d = 0; d < digits; d++)
         eas_builder_store(l->b, s->w->scratch[COUNTS], counts_at(s, d, low_lanes(l, 0, each)), zero, 0);
     eas_value i = one_by_one(s), key = read(s, KEYS_A, i, 0);
@@ -366,9 +407,12 @@ static void move(sorting *s, int digit, int from, int to)
 {
     lower *l = &s->w->l;
     const int64_t each = (int64_t)1 << s->bits;
-    eas_value every = counts_at(s, digit, low_lanes(l, 0, each)), c = eas_builder_load(l->b, s->w->scratch[COUNTS], every, 0, 0);
-    eas_builder_store(l->b, s->w->scratch[COUNTS], every, low_bin(l, "sub", eas_builder_scan(l->b, eas_op_find("add"), c, 0), c), 0);
-    eas_value i = one_by_one(s), key = read(s, KEYS_A + from, i, 0), place = in_row(s, count_up(s, digit, digit_of(s, key, digit)));
+    eas_value every = counts_at(s, digit, low_lanes(l, 0, each)),
+              c = eas_builder_load(l->b, s->w->scratch[COUNTS], every, 0, 0);
+    eas_builder_store(l->b, s->w->scratch[COUNTS], every,
+                      low_bin(l, "sub", eas_builder_scan(l->b, eas_op_find("add"), c, 0), c), 0);
+    eas_value i = one_by_one(s), key = read(s, KEYS_A + from, i, 0),
+              place = in_row(s, count_up(s, digit, digit_of(s, key, digit)));
     write(s, KEYS_A + to, place, key, 0);
     if (s->by_index)
         write(s, INDEX_A + to, place, read(s, INDEX_A + from, i, 0), 0);
@@ -390,7 +434,8 @@ static void by_digit(sorting *s, int digit, int from, int to)
 {
     lower *l = &s->w->l;
     eas_value first = in_row(s, low_int(l, 0)), value = digit_of(s, read(s, KEYS_A, first, 0), digit);
-    eas_value same = eas_builder_cast(l->b, eas_builder_load(l->b, s->w->scratch[COUNTS], counts_at(s, digit, value), 0, 0), EAS_I64);
+    eas_value same = eas_builder_cast(
+        l->b, eas_builder_load(l->b, s->w->scratch[COUNTS], counts_at(s, digit, value), 0, 0), EAS_I64);
     eas_builder_if_begin(l->b, low_bin(l, "eq", same, s->n));
     copy(s, from, to);
     eas_builder_if_else(l->b, 0, NULL);
@@ -411,40 +456,50 @@ static void by_digits(sorting *s)
     for (int d = 0; d < digits; d++, from ^= 1)
         by_digit(s, d, from, from ^ 1);
     uint32_t mark = blocks(s, &i, &ok);
-    output(s, i, s->by_index ? read(s, INDEX_A + from, i, ok) : from_key(s, read(s, KEYS_A + from, i, ok)), ok);
+    output(s, i, s->by_index ? read(s, INDEX_A + from, i, ok) : from_key(s, read(s, KEYS_A + from, i, ok)),
+           ok);
     end_loop(s, mark);
     eas_builder_if_end(l->b, 0, NULL, NULL);
 }
 
 /* ---- the first few ---- */
 
-/* The least key of the row after (last, at), and where it is: of equal ones the first. Every lane keeps the least of what it sees. */
+/* The least key of the row after (last, at), and where it is: of equal ones the first. Every lane keeps the
+ * least of what it sees. */
 static void next_least(sorting *s, eas_value last, eas_value at, eas_value *least, eas_value *where)
 {
     lower *l = &s->w->l;
     int64_t n = ABREAST;
     eas_value none = eas_builder_const_typed(l->b, EAS_I32, 0, INT32_MAX), iv, now[2], end[2];
-    eas_value init[2] = {eas_builder_broadcast(l->b, eas_builder_const_typed(l->b, s->key, 0, -1), 1, &n), eas_builder_broadcast(l->b, none, 1, &n)};
+    eas_value init[2] = {eas_builder_broadcast(l->b, eas_builder_const_typed(l->b, s->key, 0, -1), 1, &n),
+                         eas_builder_broadcast(l->b, none, 1, &n)};
     uint32_t mark = low_mark(l);
     eas_builder_loop_begin(l->b, low_int(l, 0), s->n, low_int(l, ABREAST), 2, init, &iv, now);
-    eas_value i = low_bin(l, "add", iv, low_lanes(l, 0, ABREAST)), ok = low_bin(l, "lt", i, s->n), k = read(s, KEYS_A, i, ok);
-    eas_value here = low_bin(l, "add", eas_builder_cast(l->b, iv, EAS_I32), eas_builder_cast(l->b, low_lanes(l, 0, ABREAST), EAS_I32));
-    eas_value after = low_bin(l, "or", low_bin(l, "gt", k, last), low_bin(l, "and", low_bin(l, "eq", k, last), low_bin(l, "gt", here, at)));
+    eas_value i = low_bin(l, "add", iv, low_lanes(l, 0, ABREAST)), ok = low_bin(l, "lt", i, s->n),
+              k = read(s, KEYS_A, i, ok);
+    eas_value here = low_bin(l, "add", eas_builder_cast(l->b, iv, EAS_I32),
+                             eas_builder_cast(l->b, low_lanes(l, 0, ABREAST), EAS_I32));
+    eas_value after = low_bin(l, "or", low_bin(l, "gt", k, last),
+                              low_bin(l, "and", low_bin(l, "eq", k, last), low_bin(l, "gt", here, at)));
     eas_value less = low_bin(l, "or", low_bin(l, "lt", k, now[0]), low_bin(l, "eq", now[1], none));
     eas_value take = low_bin(l, "and", ok, low_bin(l, "and", after, less));
     eas_builder_loop_end(l->b, 2, (eas_value[]){pick(l, take, k, now[0]), pick(l, take, here, now[1])}, end);
     low_forget(l, mark);
     *least = eas_builder_reduce(l->b, eas_op_find("min"), end[0], 0);
-    *where = eas_builder_reduce(l->b, eas_op_find("min"), pick(l, low_bin(l, "eq", end[0], *least), end[1], none), 0);
+    *where = eas_builder_reduce(l->b, eas_op_find("min"),
+                                pick(l, low_bin(l, "eq", end[0], *least), end[1], none), 0);
 }
 
 static void by_choosing(sorting *s)
 {
     lower *l = &s->w->l;
-    eas_value iv, now[2], next[2], end[2], start[2] = {eas_builder_const_typed(l->b, s->key, 0, 0), eas_builder_const_typed(l->b, EAS_I32, 0, -1)};
+    eas_value iv, now[2], next[2], end[2],
+        start[2] = {eas_builder_const_typed(l->b, s->key, 0, 0),
+                    eas_builder_const_typed(l->b, EAS_I32, 0, -1)};
     load_keys(s);
     uint32_t mark = low_mark(l);
-    eas_builder_loop_begin(l->b, low_int(l, 0), low_int(l, s->p->shape[s->axis]), low_int(l, 1), 2, start, &iv, now);
+    eas_builder_loop_begin(l->b, low_int(l, 0), low_int(l, s->p->shape[s->axis]), low_int(l, 1), 2, start,
+                           &iv, now);
     next_least(s, now[0], now[1], &next[0], &next[1]);
     output(s, iv, s->by_index ? eas_builder_cast(l->b, next[1], EAS_I64) : from_key(s, next[0]), 0);
     eas_builder_loop_end(l->b, 2, next, end);
@@ -473,7 +528,8 @@ void lower_sort(lowering *w)
     lower *l = &w->l;
     const pnode *p = pass_at(l->g, l->grp->core);
     eas_dtype from = (eas_dtype)pass_at(l->g, p->in[0])->dtype;
-    sorting s = {.w = w, .p = p, .axis = (int)p->words[0], .by_index = is_arg(p), .from = from, .key = key_type(from)};
+    sorting s = {
+        .w = w, .p = p, .axis = (int)p->words[0], .by_index = is_arg(p), .from = from, .key = key_type(from)};
     eas_dim *grid = w->use->grid;
     l->nblock = 1;
     grid[1] = grid[2] = 1;

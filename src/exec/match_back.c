@@ -1,15 +1,18 @@
 /* match_back.c: finds derivatives of softmax(scores) @ v that need no matrix of the size of the scores.
  *
- * With P = softmax(s), s made of a product of queries and keys, G the cotangent of P @ v, and D its row sums with the result (pass/attend.c):
+ * With P = softmax(s), s made of a product of queries and keys, G the cotangent of P @ v, and D its row sums
+ * with the result (pass/attend.c):
  *
  *     dv = P^T G        dS = P * (G v^T - D)        dq = f(dS) k        dk = f(dS)^T q
  *
- * P, dS and whatever else is element-wise between them (the region) is computed tile by tile where a product wants it, from the factors of the products in it and from the maxima and
- * sums of rows that the forward kernel stores. Products E @ w share a kernel that goes along the rows of E, products E^T @ w one that goes along its columns: the two products
- * inside are computed in both, which costs less than going through memory for them.
+ * P, dS and whatever else is element-wise between them (the region) is computed tile by tile where a product
+ * wants it, from the factors of the products in it and from the maxima and sums of rows that the forward
+ * kernel stores. Products E @ w share a kernel that goes along the rows of E, products E^T @ w one that goes
+ * along its columns: the two products inside are computed in both, which costs less than going through memory
+ * for them.
  *
- * A region is a set of nodes of the shape of P, each used by the region and by such products only. It ends at P, at products of that shape, and at anything smaller or cheaper, which is
- * read as any input is.
+ * A region is a set of nodes of the shape of P, each used by the region and by such products only. It ends at
+ * P, at products of that shape, and at anything smaller or cheaper, which is read as any input is.
  */
 #include "exec.h"
 
@@ -38,11 +41,15 @@ typedef struct matching {
     bool oom;
 } matching;
 
-static bool same_shape(const pnode *a, const pnode *b) { return a->rank == b->rank && !memcmp(a->shape, b->shape, sizeof *a->shape * a->rank); }
+static bool same_shape(const pnode *a, const pnode *b)
+{
+    return a->rank == b->rank && !memcmp(a->shape, b->shape, sizeof *a->shape * a->rank);
+}
 
 static bool swaps_last(const pnode *p)
 {
-    if (p->kind != KIND_PERMUTE || p->rank < 2 || p->words[p->rank - 1] != p->rank - 2 || p->words[p->rank - 2] != p->rank - 1)
+    if (p->kind != KIND_PERMUTE || p->rank < 2 || p->words[p->rank - 1] != p->rank - 2 ||
+        p->words[p->rank - 2] != p->rank - 1)
         return false;
     for (int i = 0; i + 2 < p->rank; i++)
         if (p->words[i] != i)
@@ -64,7 +71,8 @@ static void find_candidates(matching *m)
     for (uint32_t i = 1; i < g->n.len && !m->oom; i++) {
         const pnode *p = pass_at(g, i);
         candidate c = {.weights = i};
-        if (p->op != GRAPH_MUL || m->f->uses[i] < 2 || m->f->at[i].root || (p->dtype != EAS_F32 && p->dtype != EAS_F64) || p->rank < 2 ||
+        if (p->op != GRAPH_MUL || m->f->uses[i] < 2 || m->f->at[i].root ||
+            (p->dtype != EAS_F32 && p->dtype != EAS_F64) || p->rank < 2 ||
             !match_softmax(m->f, i, m->f->uses, &c.soft) || !core_fits(m->f, c.soft.core, p))
             continue;
         m->oom = !vec_push(&m->all, c);
@@ -72,7 +80,8 @@ static void find_candidates(matching *m)
     }
 }
 
-/* What x is made of, down to the weights of one candidate. Nodes that are new go to `found`; *who is the candidate. */
+/* What x is made of, down to the weights of one candidate. Nodes that are new go to `found`; *who is the
+ * candidate. */
 typedef struct exploring {
     uint32_t who, found[REGION], core, newest;
     int n;
@@ -103,7 +112,8 @@ static bool explore(const matching *m, uint32_t x, const pnode *shape, exploring
         e->core = x;
         return fine;
     }
-    if ((p->kind != KIND_MAP && p->kind != KIND_CAST) || p->dtype != shape->dtype || m->f->at[x].root || e->n == REGION)
+    if ((p->kind != KIND_MAP && p->kind != KIND_CAST) || p->dtype != shape->dtype || m->f->at[x].root ||
+        e->n == REGION)
         return false;
     e->found[e->n++] = x;
     for (int k = 0; k < p->nin; k++)
@@ -122,7 +132,8 @@ static void use_inputs(matching *m, uint32_t x, const pnode *shape)
 
 static bool join(matching *m, candidate *c, const exploring *e, const pnode *shape)
 {
-    if (c->nregion + e->n > REGION || (e->core && c->core && e->core != c->core) || (e->core && !core_fits(m->f, e->core, shape)))
+    if (c->nregion + e->n > REGION || (e->core && c->core && e->core != c->core) ||
+        (e->core && !core_fits(m->f, e->core, shape)))
         return false;
     for (int i = 0; i < e->n; i++) {
         c->region[c->nregion++] = e->found[i];
@@ -143,11 +154,13 @@ static void add_product(matching *m, uint32_t i)
     const uint32_t x = turned ? left->in[0] : p->in[0];
     const pnode *s = pass_at(g, x);
     exploring e = {0};
-    if (!m->f->at[x].heavy || (s->kind != KIND_MAP && s->kind != KIND_CAST) || !explore(m, x, s, &e) || !e.who)
+    if (!m->f->at[x].heavy || (s->kind != KIND_MAP && s->kind != KIND_CAST) || !explore(m, x, s, &e) ||
+        !e.who)
         return;
     candidate *c = &m->all.at[e.who - 1];
-    bool fine = same_shape(s, pass_at(g, c->weights)) && p->dtype == s->dtype && p->rank == s->rank && w->rank <= s->rank && w->dtype == s->dtype &&
-                fits(w->shape[w->rank - 1]) && c->nproducts < PRODUCTS && !m->of[p->in[1]];
+    bool fine = same_shape(s, pass_at(g, c->weights)) && p->dtype == s->dtype && p->rank == s->rank &&
+                w->rank <= s->rank && w->dtype == s->dtype && fits(w->shape[w->rank - 1]) &&
+                c->nproducts < PRODUCTS && !m->of[p->in[1]];
     for (int d = 0; d + 2 < p->rank && fine; d++)
         fine = p->shape[d] == s->shape[d];
     if (!fine || !join(m, c, &e, s)) {
@@ -165,12 +178,16 @@ static void add_product(matching *m, uint32_t i)
     c->product[c->nproducts++].rows = !turned;
 }
 
-static bool only_mine(const matching *m, uint32_t x) { return m->f->uses[x] == m->mine[x] && !m->f->at[x].root; }
+static bool only_mine(const matching *m, uint32_t x)
+{
+    return m->f->uses[x] == m->mine[x] && !m->f->at[x].root;
+}
 
 /* Every node of the region is used by the region only, and there is a forward product. */
 static bool closed(const matching *m, const candidate *c, int *forward)
 {
-    bool ok = !c->bad && only_mine(m, c->weights) && (!c->core || (only_mine(m, c->core) && c->core != c->soft.core));
+    bool ok = !c->bad && only_mine(m, c->weights) &&
+              (!c->core || (only_mine(m, c->core) && c->core != c->soft.core));
     for (int i = 0; i < c->nregion && ok; i++)
         ok = only_mine(m, c->region[i]);
     for (int i = 0; i < c->nturned && ok; i++)
@@ -188,7 +205,8 @@ static void take(fusion *f, uint32_t x)
         f->at[x].taken = f->at[x].used = f->at[x].many = true;
 }
 
-/* Groups run in the reverse order of the nodes that they are opened at: that of `b` comes before everything that reads its results, and after the forward kernel. */
+/* Groups run in the reverse order of the nodes that they are opened at: that of `b` comes before everything
+ * that reads its results, and after the forward kernel. */
 static void place_back(matching *m, back b, uint32_t first, uint32_t forward)
 {
     fusion *f = m->f;
@@ -202,7 +220,8 @@ static void place_back(matching *m, back b, uint32_t first, uint32_t forward)
 static void add_back(matching *m, const candidate *c, bool rows, int forward)
 {
     fusion *f = m->f;
-    back b = {.rows = rows, .scores = c->soft.scores, .core = {c->soft.core, c->core}, .ncores = c->core ? 2 : 1};
+    back b = {
+        .rows = rows, .scores = c->soft.scores, .core = {c->soft.core, c->core}, .ncores = c->core ? 2 : 1};
     uint32_t first = UINT32_MAX, newest = c->newest;
     for (int i = 0; i < 2 && b.core[i]; i++)
         for (int k = 0; k < 2; k++)
@@ -295,17 +314,22 @@ eas_status match_backs(fusion *f)
     return m.oom ? base_fail_oom(n) : EAS_OK;
 }
 
-bool back_core(const back *b, uint32_t node) { return node == b->core[0] || (b->ncores > 1 && node == b->core[1]); }
+bool back_core(const back *b, uint32_t node)
+{
+    return node == b->core[0] || (b->ncores > 1 && node == b->core[1]);
+}
 
 /* ---- what is read ---- */
 
-static void reads_of(const fusion *f, const back *b, uint32_t x, int depth, void (*each)(void *ctx, uint32_t node), void *ctx)
+static void reads_of(const fusion *f, const back *b, uint32_t x, int depth,
+                     void (*each)(void *ctx, uint32_t node), void *ctx)
 {
     const pnode *p = pass_at(f->g, x), *s = pass_at(f->g, b->scores);
     if (back_core(b, x))
         return;
     if (depth == 0 || !f->at[x].heavy || !same_shape(p, s) || (p->kind != KIND_MAP && p->kind != KIND_CAST)) {
-        const bool rows = p->kind == KIND_REDUCE && p->in[0] && f->at[x].taken; /* maxima and sums: the forward kernel has them */
+        /* maxima and sums: the forward kernel has them */
+        const bool rows = p->kind == KIND_REDUCE && p->in[0] && f->at[x].taken;
         if (p->op == GRAPH_RECIPROCAL && f->at[x].taken) /* of a sum */
             return;
         if (!rows)

@@ -1,8 +1,10 @@
 /* merge.c: neighbouring groups over the same index space become one kernel with several results.
  *
- * fuse.c gives every result that several groups use a group of its own. Two such groups that follow each other in time and iterate over the same space need not be two kernels: neither where they do not
- * read each other, nor where the later one reads results of the earlier one only at the index where it computes its own. Then it has them in registers, and a result that nobody else reads
- * needs no memory. The backward pass of element-wise code is full of both.
+ * fuse.c gives every result that several groups use a group of its own. Two such groups that follow each
+ * other in time and iterate over the same space need not be two kernels: neither where they do not read each
+ * other, nor where the later one reads results of the earlier one only at the index where it computes its
+ * own. Then it has them in registers, and a result that nobody else reads needs no memory. The backward pass
+ * of element-wise code is full of both.
  *
  * Groups are numbered from results to inputs: a larger number runs earlier.
  */
@@ -23,7 +25,8 @@ static bool same_index(const fusion *f, const pnode *p, const place *q, int k)
     const pnode *in = pass_at(f->g, p->in[k]);
     const group *g = &f->groups.at[q->group], *of = &f->groups.at[x->group];
     int8_t to[GRAPH_MAX_RANK];
-    if (g->inner || !alike(g, of) || !q->simple || q->many || !x->simple || x->many || !map_input(f->g, p, k, q->map, to))
+    if (g->inner || !alike(g, of) || !q->simple || q->many || !x->simple || x->many ||
+        !map_input(f->g, p, k, q->map, to))
         return false;
     for (int d = 0; d < in->rank; d++)
         if (to[d] != x->map[d] && in->shape[d] != 1)
@@ -35,7 +38,8 @@ typedef struct edge {
     uint32_t to, next;
 } edge;
 typedef struct reads {
-    uint32_t *nearest; /* per group: the nearest one before it in time that it reads from memory (a larger number) */
+    /* per group: the nearest one before it in time that it reads from memory (a larger number) */
+    uint32_t *nearest;
     bool *any;         /* it is read by nodes that several groups compute */
     uint32_t *first;   /* the groups that it reads at its own index: 1 + number of the first of its edges */
     VEC(edge) edges;
@@ -107,7 +111,8 @@ static bool drop_private(fusion *f)
         const pnode *p = pass_at(f->g, i);
         const place *q = &f->at[i];
         for (int k = 0; k < p->nin && (q->used || q->stored); k++)
-            read[p->in[k]] |= (q->many && !q->stored) || q->group != f->at[p->in[k]].group || !same_index(f, p, q, k);
+            read[p->in[k]] |=
+                (q->many && !q->stored) || q->group != f->at[p->in[k]].group || !same_index(f, p, q, k);
     }
     for (uint32_t j = 1; j < f->groups.len; j++) {
         group *g = &f->groups.at[j];
@@ -115,7 +120,8 @@ static bool drop_private(fusion *f)
         for (uint32_t i = 0; i < g->roots.len; i++) {
             const group_root r = g->roots.at[i];
             place *q = &f->at[r.node];
-            const bool needed = g->kind != GROUP_MAP || g->inner || r.node != r.value || q->root || q->taken || read[r.node];
+            const bool needed =
+                g->kind != GROUP_MAP || g->inner || r.node != r.value || q->root || q->taken || read[r.node];
             if (needed)
                 g->roots.at[kept++] = r;
             else
@@ -129,11 +135,12 @@ static bool drop_private(fusion *f)
 
 static bool may_join(const fusion *f, const group *a, const group *b)
 {
-    return a->size + b->size <= f->limit && alike(a, b) && a->roots.len + b->roots.len <= MAX_ROOTS && !is_alone(f, a) && !is_alone(f, b);
+    return a->size + b->size <= f->limit && alike(a, b) && a->roots.len + b->roots.len <= MAX_ROOTS &&
+           !is_alone(f, a) && !is_alone(f, b);
 }
 
-/* An earlier group that b can be part of because it reads its results at its own index, though others run in between; 0: none. unknown: the last group
- * before b whose readers are not known. */
+/* An earlier group that b can be part of because it reads its results at its own index, though others run in
+ * between; 0: none. unknown: the last group before b whose readers are not known. */
 static uint32_t earlier(const fusion *f, const reads *r, uint32_t b, uint32_t unknown)
 {
     uint32_t best = 0, last = UINT32_MAX;
@@ -142,7 +149,8 @@ static uint32_t earlier(const fusion *f, const reads *r, uint32_t b, uint32_t un
         best = to < last ? r->into[to] : best;
         last = to < last ? to : last;
     }
-    if (!best || r->nearest[b] <= best || unknown <= best || !may_join(f, &f->groups.at[best], &f->groups.at[b]))
+    if (!best || r->nearest[b] <= best || unknown <= best ||
+        !may_join(f, &f->groups.at[best], &f->groups.at[b]))
         return 0;
     for (uint32_t e = r->first[b]; e; e = r->edges.at[e - 1].next)
         if (r->edges.at[e - 1].to < best && r->into[r->edges.at[e - 1].to] != best)
@@ -154,10 +162,12 @@ static bool merge(fusion *f, reads *r)
 {
     const uint32_t n = f->groups.len;
     uint32_t chain = n - 1, hi = n - 1,
-             unknown = UINT32_MAX; /* chain: what the last groups became, the first of which is hi; 0: the last one is elsewhere */
+             /* chain: what the last groups became, the first of which is hi; 0: the last one is elsewhere */
+        unknown = UINT32_MAX;
     for (uint32_t b = n - 2; n > 2 && b > 0; b--) {
         unknown = r->any[b + 1] ? b + 1 : unknown;
-        const bool next = chain && r->nearest[b] > hi && !r->any[b + 1] && may_join(f, &f->groups.at[chain], &f->groups.at[b]);
+        const bool next = chain && r->nearest[b] > hi && !r->any[b + 1] &&
+                          may_join(f, &f->groups.at[chain], &f->groups.at[b]);
         const uint32_t to = next ? chain : earlier(f, r, b, unknown);
         if (!next) {
             chain = to ? 0 : b;
@@ -177,7 +187,8 @@ static bool merge(fusion *f, reads *r)
 eas_status merge_groups(fusion *f)
 {
     const uint32_t n = f->groups.len;
-    reads r = {malloc(sizeof *r.nearest * n), calloc(n, sizeof *r.any), calloc(n, sizeof *r.first), .into = malloc(sizeof *r.into * n)};
+    reads r = {malloc(sizeof *r.nearest * n), calloc(n, sizeof *r.any), calloc(n, sizeof *r.first),
+               .into = malloc(sizeof *r.into * n)};
     bool ok = r.nearest && r.any && r.first && r.into;
     for (uint32_t i = 0; ok && i < n; i++) {
         r.nearest[i] = UINT32_MAX;

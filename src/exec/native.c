@@ -1,4 +1,5 @@
-/* native.c: functions of the host's (src/native) as steps of a plan. They work on host memory: on a device that has its own, inputs are copied out and results in. */
+/* native.c: functions of the host's (src/native) as steps of a plan. They work on host memory: on a device
+ * that has its own, inputs are copied out and results in. */
 #include "exec.h"
 
 #include "../native/native.h"
@@ -10,7 +11,8 @@ struct native_step {
 };
 enum { MOST_BUFFERS = 16, MOST_NUMBERS = 64 };
 
-eas_status eas_node_native(const char *name, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nnumbers, const eas_dim *numbers,
+eas_status eas_node_native(const char *name, int nin, eas_node *const *in, int nouts,
+                           const eas_node_type *outs, int nnumbers, const eas_dim *numbers,
                            eas_node **results)
 {
     NEED(name, EAS_ERR_HANDLE);
@@ -21,8 +23,10 @@ eas_status eas_node_native(const char *name, int nin, eas_node *const *in, int n
     if (!fn)
         return base_fail(EAS_ERR_VALUE, "eas_node_native: there is no function \"%s\"", name);
     if (nin > MOST_BUFFERS || nouts > MOST_BUFFERS || nnumbers > MOST_NUMBERS)
-        return base_fail(EAS_ERR_VALUE, "eas_node_native: %s with %d inputs, %d results and %d numbers is more than there is room for", name, nin,
-                         nouts, nnumbers);
+        return base_fail(
+            EAS_ERR_VALUE,
+            "eas_node_native: %s with %d inputs, %d results and %d numbers is more than there is room for",
+            name, nin, nouts, nnumbers);
     return node_native(fn, nin, in, nouts, outs, nnumbers, numbers, results);
 }
 
@@ -53,7 +57,8 @@ bool native_same(const native_step *a, const native_step *b)
 {
     if (!a || !b)
         return a == b;
-    return a->fn == b->fn && a->nnumbers == b->nnumbers && !memcmp(a->numbers, b->numbers, sizeof *a->numbers * (size_t)a->nnumbers);
+    return a->fn == b->fn && a->nnumbers == b->nnumbers &&
+           !memcmp(a->numbers, b->numbers, sizeof *a->numbers * (size_t)a->nnumbers);
 }
 
 static eas_status call_it(const native_step *s, native_call *c, const eas_launch *h)
@@ -67,7 +72,8 @@ static eas_status call_it(const native_step *s, native_call *c, const eas_launch
     return st;
 }
 
-static eas_status host_copies(int n, eas_buffer *const *bufs, void **at, eas_device *d, const eas_launch *hooks, bool filled)
+static eas_status host_copies(int n, eas_buffer *const *bufs, void **at, eas_device *d,
+                              const eas_launch *hooks, bool filled)
 {
     eas_status st = EAS_OK;
     for (int i = 0; i < n && !st; i++) {
@@ -80,7 +86,8 @@ static eas_status host_copies(int n, eas_buffer *const *bufs, void **at, eas_dev
     return st;
 }
 
-static eas_status run_copied(const native_step *s, native_call *c, const plan_run *r, eas_device *d, eas_buffer *const *in, eas_buffer *const *outs)
+static eas_status run_copied(const native_step *s, native_call *c, const plan_run *r, eas_device *d,
+                             eas_buffer *const *in, eas_buffer *const *outs)
 {
     void *from[MOST_BUFFERS] = {0}, *to[MOST_BUFFERS] = {0};
     eas_status st = host_copies(c->nin, in, from, d, r->hooks, true);
@@ -94,7 +101,8 @@ static eas_status run_copied(const native_step *s, native_call *c, const plan_ru
         st = call_it(s, c, r->hooks);
     for (int i = 0; i < c->nout && !st; i++)
         if (eas_buffer_size(outs[i]))
-            st = eas_device_copy(d, eas_buffer_address(outs[i]), NULL, to[i], eas_buffer_size(outs[i]), r->hooks);
+            st = eas_device_copy(d, eas_buffer_address(outs[i]), NULL, to[i], eas_buffer_size(outs[i]),
+                                 r->hooks);
     for (int i = 0; i < c->nin; i++)
         free(from[i]);
     for (int i = 0; i < c->nout; i++)
@@ -102,12 +110,14 @@ static eas_status run_copied(const native_step *s, native_call *c, const plan_ru
     return st;
 }
 
-eas_status native_run(const native_step *s, const plan_run *r, eas_device *d, int nin, eas_buffer *const *in, int nout, eas_buffer *const *outs)
+eas_status native_run(const native_step *s, const plan_run *r, eas_device *d, int nin, eas_buffer *const *in,
+                      int nout, eas_buffer *const *outs)
 {
     const void *from[MOST_BUFFERS];
     void *to[MOST_BUFFERS];
     int64_t numbers[MOST_NUMBERS];
-    native_call c = {.nin = nin, .nout = nout, .nnumbers = s->nnumbers, .in = from, .out = to, .numbers = numbers};
+    native_call c = {
+        .nin = nin, .nout = nout, .nnumbers = s->nnumbers, .in = from, .out = to, .numbers = numbers};
     eas_status st = EAS_OK;
     for (int i = 0; i < s->nnumbers && !st; i++) {
         numbers[i] = s->numbers[i];

@@ -1,8 +1,10 @@
 /* order.c: in which order the steps of a plan run.
  *
- * Steps come in the order in which results were asked for, which keeps much alive: all gradients of a network wait for the first layer's, and with them everything that they are
- * made of. Here a step that frees as much memory as it takes, or more, runs as soon as it can, and so does one that does so together with a step that waits for it alone (laying out a factor of a product,
- * and the product); otherwise the order stays. What that needs is who writes and who reads which slot.
+ * Steps come in the order in which results were asked for, which keeps much alive: all gradients of a network
+ * wait for the first layer's, and with them everything that they are made of. Here a step that frees as much
+ * memory as it takes, or more, runs as soon as it can, and so does one that does so together with a step that
+ * waits for it alone (laying out a factor of a product, and the product); otherwise the order stays. What
+ * that needs is who writes and who reads which slot.
  */
 #include "exec.h"
 
@@ -54,7 +56,8 @@ static bool edge(ordering *o, uint32_t from, uint32_t to)
 /* Whoever reads waits for whoever wrote; whoever writes, for all that read or wrote before. */
 static bool find_edges(ordering *o, uint32_t nslots, uint32_t *few)
 {
-    uint32_t *writer = malloc(sizeof *writer * (nslots + 1u)), *reader = malloc(sizeof *reader * (nslots + 1u));
+    uint32_t *writer = malloc(sizeof *writer * (nslots + 1u)),
+             *reader = malloc(sizeof *reader * (nslots + 1u));
     VEC(uint32_t) who = {0};
     VEC(uint32_t) before = {0}; /* chains of readers */
     bool ok = writer && reader;
@@ -146,7 +149,8 @@ static int64_t growth_of_two(ordering *o, uint32_t step, uint32_t *few, uint32_t
     return least;
 }
 
-/* The first step that frees more than it takes, else the first that frees as much (a step that frees more may follow it), else the first of all. */
+/* The first step that frees more than it takes, else the first that frees as much (a step that frees more may
+ * follow it), else the first of all. */
 static uint32_t choose(ordering *o, const uint32_t *ready, uint32_t nready, uint32_t *few)
 {
     uint32_t best[3] = {UINT32_MAX, UINT32_MAX, UINT32_MAX};

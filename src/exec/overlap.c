@@ -1,10 +1,14 @@
-/* overlap.c: collectives of a plan are started early and awaited late, and small ones that can be started together go as one.
+/* overlap.c: collectives of a plan are started early and awaited late, and small ones that can be started
+ * together go as one.
  *
- * The steps are in their order. A collective can start once the last of its inputs is written, and its results are not needed before the first step that reads one of them. It becomes two steps at these two places; what
- * stands between them runs meanwhile. Both have the inputs and the results as arguments, so that their memory is kept from the one to the other.
+ * The steps are in their order. A collective can start once the last of its inputs is written, and its
+ * results are not needed before the first step that reads one of them. It becomes two steps at these two
+ * places; what stands between them runs meanwhile. Both have the inputs and the results as arguments, so that
+ * their memory is kept from the one to the other.
  *
- * Several small reductions over the same devices, of one dtype, are one if there is a place where all can have started and none is needed yet: a message costs more than its few bytes, and the elements are joined in
- * the same order. All devices have the same plan, so they agree on all of this.
+ * Several small reductions over the same devices, of one dtype, are one if there is a place where all can
+ * have started and none is needed yet: a message costs more than its few bytes, and the elements are joined
+ * in the same order. All devices have the same plan, so they agree on all of this.
  */
 #include "exec.h"
 
@@ -22,7 +26,8 @@ static int outputs(const plan_step *s) { return s->nouts < 0 ? -s->nouts : 0; }
 static bool reads(const plan_step *s, uint32_t first, int n)
 {
     for (int k = s->nouts > 0 ? s->nouts : 0; k < s->nargs; k++)
-        if (s->args[k].what == USE_NODE && s->args[k].index >= first && s->args[k].index < first + (uint32_t)n)
+        if (s->args[k].what == USE_NODE && s->args[k].index >= first &&
+            s->args[k].index < first + (uint32_t)n)
             return true;
     return false;
 }
@@ -55,7 +60,8 @@ static bool may_join(const plan_step *s, int64_t bytes)
 
 static bool alike(const plan_step *a, const plan_step *b)
 {
-    return a->collective[COLL_JOIN] == b->collective[COLL_JOIN] && a->collective[COLL_MESH] == b->collective[COLL_MESH] &&
+    return a->collective[COLL_JOIN] == b->collective[COLL_JOIN] &&
+           a->collective[COLL_MESH] == b->collective[COLL_MESH] &&
            a->collective[COLL_AXES] == b->collective[COLL_AXES] && a->args[0].dtype == b->args[0].dtype;
 }
 
@@ -63,11 +69,13 @@ static uint32_t later(uint32_t a, uint32_t b) { return a > b ? a : b; }
 static uint32_t earlier(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 /* The steps i and what it is joined with; false: no memory. */
-static bool add_pending(VEC_PENDING *all, const plan_step *steps, uint32_t i, uint32_t from, uint32_t until, int64_t bytes)
+static bool add_pending(VEC_PENDING *all, const plan_step *steps, uint32_t i, uint32_t from, uint32_t until,
+                        int64_t bytes)
 {
     for (uint32_t k = 0; k < all->len && bytes >= 0; k++) {
         pending *p = &all->at[k];
-        if (p->bytes < 0 || p->bytes + bytes > TOGETHER || p->steps.len >= MOST || !alike(&steps[p->steps.at[0]], &steps[i]))
+        if (p->bytes < 0 || p->bytes + bytes > TOGETHER || p->steps.len >= MOST ||
+            !alike(&steps[p->steps.at[0]], &steps[i]))
             continue;
         if (later(p->from, from) > earlier(p->until, until))
             continue;
@@ -80,7 +88,8 @@ static bool add_pending(VEC_PENDING *all, const plan_step *steps, uint32_t i, ui
     return vec_push(&p.steps, i) && vec_push(all, p);
 }
 
-/* wrote: per slot, the step after which it is there. A slot that a collective writes is there when that is awaited, which is before its first reader. */
+/* wrote: per slot, the step after which it is there. A slot that a collective writes is there when that is
+ * awaited, which is before its first reader. */
 static bool collect(uint32_t n, const plan_step *steps, uint32_t nslots, const slot *slots, VEC_PENDING *all)
 {
     uint32_t *there = calloc(nslots + 1, sizeof *there);
@@ -96,7 +105,8 @@ static bool collect(uint32_t n, const plan_step *steps, uint32_t nslots, const s
         for (int k = 0; k < s->nargs; k++)
             from = later(from, there[s->args[k].index]);
         for (int k = 0; k < outputs(s); k++)
-            there[s->reuse + (uint32_t)k] = later(from, until); /* a collective of it comes after it is awaited */
+            /* a collective of it comes after it is awaited */
+            there[s->reuse + (uint32_t)k] = later(from, until);
         int64_t bytes = bytes_of(s, slots);
         if (!add_pending(all, steps, i, from, until, may_join(s, bytes) ? bytes : -1)) {
             free(there);
@@ -116,7 +126,8 @@ static bool make(const pending *p, const plan_step *steps, int phase, uint32_t n
         n += steps[p->steps.at[i]].nargs;
     const plan_step *one = &steps[p->steps.at[0]];
     size_t words = sizeof *one->collective * (size_t)(COLL_WORDS + 2 * one->collective[COLL_PAIRS]);
-    *out = (plan_step){.grid = {1, 1, 1}, .reuse = SLOT_NONE, .nargs = 2 * n, .phase = (uint8_t)phase, .number = number};
+    *out = (plan_step){
+        .grid = {1, 1, 1}, .reuse = SLOT_NONE, .nargs = 2 * n, .phase = (uint8_t)phase, .number = number};
     out->args = calloc((size_t)(2 * n) + 1, sizeof *out->args);
     out->collective = malloc(words);
     if (!out->args || !out->collective)
@@ -126,7 +137,8 @@ static bool make(const pending *p, const plan_step *steps, int phase, uint32_t n
         const plan_step *s = &steps[p->steps.at[i]];
         for (int k = 0; k < s->nargs; k++, at++) {
             out->args[at] = s->args[k];
-            out->args[n + at] = (struct plan_arg){.what = USE_NODE, .dtype = s->args[k].dtype, .index = s->reuse + (uint32_t)k};
+            out->args[n + at] = (struct plan_arg){
+                .what = USE_NODE, .dtype = s->args[k].dtype, .index = s->reuse + (uint32_t)k};
         }
     }
     return true;
@@ -154,8 +166,10 @@ eas_status plan_overlap(VEC_PLAN_STEP *steps, uint32_t nslots, const slot *slots
         return EAS_OK;
     ok = collect(steps->len, steps->at, nslots, slots, &all);
     for (uint32_t i = 0; i <= steps->len && ok; i++) {
-        for (uint32_t k = 0; k < all.len && ok; k++) /* what is awaited here first: others may start with it */
-            ok = all.at[k].until != i || all.at[k].from >= i || emit(&out, &all.at[k], steps->at, STEP_WAIT, k);
+        /* what is awaited here first: others may start with it */
+        for (uint32_t k = 0; k < all.len && ok; k++)
+            ok = all.at[k].until != i || all.at[k].from >= i ||
+                 emit(&out, &all.at[k], steps->at, STEP_WAIT, k);
         for (uint32_t k = 0; k < all.len && ok; k++)
             if (all.at[k].from == i) {
                 ok = emit(&out, &all.at[k], steps->at, STEP_START, k);

@@ -1,7 +1,9 @@
-/* plan.c: makes a plan: kernels in order, and the memory of every tensor between them. Made once for a structure, run any number of times (plan_run.c).
+/* plan.c: makes a plan: kernels in order, and the memory of every tensor between them. Made once for a
+ * structure, run any number of times (plan_run.c).
  *
- * Memory comes from the device's pool just before a step needs it and goes back after the last one that does, so what is dead is used again; a result takes the memory of
- * an input that dies with it where the kernel reads and writes the same place.
+ * Memory comes from the device's pool just before a step needs it and goes back after the last one that does,
+ * so what is dead is used again; a result takes the memory of an input that dies with it where the kernel
+ * reads and writes the same place.
  */
 #include "exec.h"
 
@@ -28,7 +30,8 @@ static uint32_t slot_for(making *m, uint32_t node)
 {
     const pnode *p = pass_at(m->g, node);
     if (m->slot_of[node] == SLOT_NONE)
-        m->slot_of[node] = new_slot(m, p->kind == KIND_LEAF ? p->param : SLOT_NONE, (eas_dtype)p->dtype, p->rank, p->shape);
+        m->slot_of[node] =
+            new_slot(m, p->kind == KIND_LEAF ? p->param : SLOT_NONE, (eas_dtype)p->dtype, p->rank, p->shape);
     return m->slot_of[node];
 }
 
@@ -61,7 +64,8 @@ static void step_free(plan_step *s)
     free(s->args);
 }
 
-static eas_status add_step(making *m, eas_kernel *k, const eas_dim *grid, int nargs, const struct plan_arg *args, int nouts, uint32_t reuse)
+static eas_status add_step(making *m, eas_kernel *k, const eas_dim *grid, int nargs,
+                           const struct plan_arg *args, int nouts, uint32_t reuse)
 {
     plan_step s = {.kernel = k ? eas_kernel_retain(k) : NULL, .nargs = nargs, .nouts = nouts, .reuse = reuse};
     memcpy(s.grid, grid, sizeof s.grid);
@@ -85,7 +89,8 @@ static eas_status add_kernel(making *m, const kernel_use *u)
         args[i] = arg_of(m, &u->params.at[i]);
         nouts += u->params.at[i].written;
     }
-    eas_status st = add_step(m, u->kernel, u->grid, (int)u->params.len, args, nouts, u->in_place ? slot_for(m, u->in_place) : SLOT_NONE);
+    eas_status st = add_step(m, u->kernel, u->grid, (int)u->params.len, args, nouts,
+                             u->in_place ? slot_for(m, u->in_place) : SLOT_NONE);
     if (!st) {
         m->steps.at[m->steps.len - 1].alike = u->alike;
         m->steps.at[m->steps.len - 1].maps = u->maps;
@@ -96,7 +101,8 @@ static eas_status add_kernel(making *m, const kernel_use *u)
 
 static struct plan_arg number_arg(const pnode *x)
 {
-    return (struct plan_arg){.what = USE_NUMBER, .dtype = x->dtype, .index = x->fixed ? SLOT_NONE : x->param, .bits = x->words[0]};
+    return (struct plan_arg){
+        .what = USE_NUMBER, .dtype = x->dtype, .index = x->fixed ? SLOT_NONE : x->param, .bits = x->words[0]};
 }
 
 /* ---- what outputs of calls hold before the launch ---- */
@@ -113,10 +119,14 @@ static eas_status begin_kernel(eas_dtype dt, bool copy, eas_kernel **out)
         return st;
     eas_value to = eas_builder_param_buffer(b, "to", dt), n = eas_builder_param_scalar(b, "N", EAS_I64, 0),
               from = copy ? eas_builder_param_buffer(b, "from", dt) : 0;
-    eas_value at = eas_builder_apply(b, IR_ADD, eas_builder_apply(b, IR_MUL, eas_builder_program_id(b, 0), eas_builder_const_int(b, BEGIN_BLOCK), 0),
-                                     eas_builder_arange(b, 0, BEGIN_BLOCK), 0);
+    eas_value at = eas_builder_apply(
+        b, IR_ADD,
+        eas_builder_apply(b, IR_MUL, eas_builder_program_id(b, 0), eas_builder_const_int(b, BEGIN_BLOCK), 0),
+        eas_builder_arange(b, 0, BEGIN_BLOCK), 0);
     eas_value inside = eas_builder_apply(b, IR_LT, at, n, 0);
-    eas_builder_store(b, to, at, copy ? eas_builder_load(b, from, at, inside, 0) : eas_builder_const_typed(b, dt, 0, 0), inside);
+    eas_builder_store(b, to, at,
+                      copy ? eas_builder_load(b, from, at, inside, 0) : eas_builder_const_typed(b, dt, 0, 0),
+                      inside);
     st = eas_builder_finish(b, &ir);
     if (!st)
         st = eas_kernel_new(ir, out);
@@ -151,7 +161,8 @@ static eas_status add_begins(making *m, const pnode *p, uint32_t first)
     eas_status st = EAS_OK;
     for (int i = 0; e->begin && i < e->nouts && !st; i++)
         if (e->begin[i] != EAS_BEGIN_ANY)
-            st = add_begin(m, first + (uint32_t)i, e->begin[i] < 0 ? SLOT_NONE : slot_for(m, p->in[e->begin[i]]));
+            st = add_begin(m, first + (uint32_t)i,
+                           e->begin[i] < 0 ? SLOT_NONE : slot_for(m, p->in[e->begin[i]]));
     return st;
 }
 
@@ -180,8 +191,9 @@ static eas_status add_call(making *m, uint32_t node)
         } else if (x->kind == KIND_CONST) {
             args[i] = number_arg(x);
         } else {
-            return base_fail(EAS_ERR_TYPE, "eager: kernel %s takes a number for \"%s\", and a tensor is given", eas_ir_name(eas_kernel_ir(e->kernel)),
-                             want.name);
+            return base_fail(EAS_ERR_TYPE,
+                             "eager: kernel %s takes a number for \"%s\", and a tensor is given",
+                             eas_ir_name(eas_kernel_ir(e->kernel)), want.name);
         }
     }
     m->slot_of[node] = first;
@@ -197,7 +209,8 @@ static eas_status add_call(making *m, uint32_t node)
     return st;
 }
 
-/* A step that is no kernel of ours: inputs are read and results written where they lie. tensors: how many inputs are in memory; those behind them are numbers. */
+/* A step that is no kernel of ours: inputs are read and results written where they lie. tensors: how many
+ * inputs are in memory; those behind them are numbers. */
 static eas_status add_opaque(making *m, uint32_t node, int tensors)
 {
     const pnode *p = pass_at(m->g, node);
@@ -210,7 +223,9 @@ static eas_status add_opaque(making *m, uint32_t node, int tensors)
             st = base_fail_oom(sizeof(slot));
     for (int i = 0; i < p->nin && !st; i++) {
         const pnode *x = pass_at(m->g, p->in[i]);
-        args[i] = i < tensors ? (struct plan_arg){.what = USE_NODE, .dtype = x->dtype, .index = slot_for(m, p->in[i])} : number_arg(x);
+        args[i] = i < tensors
+                    ? (struct plan_arg){.what = USE_NODE, .dtype = x->dtype, .index = slot_for(m, p->in[i])}
+                    : number_arg(x);
         if (args[i].what == USE_NODE && args[i].index == SLOT_NONE)
             st = base_fail_oom(sizeof(slot));
     }
@@ -226,7 +241,8 @@ static eas_status add_control(making *m, uint32_t node)
 {
     const node_extra *e = pass_at(m->g, node)->extra;
     eas_status st = add_opaque(m, node, e->control->nin);
-    return st ? st : control_new(e->control, m->p->device, m->f->variant, &m->steps.at[m->steps.len - 1].control);
+    return st ? st
+              : control_new(e->control, m->p->device, m->f->variant, &m->steps.at[m->steps.len - 1].control);
 }
 
 /* Devices exchange what is in memory. */
@@ -275,7 +291,8 @@ static eas_status add_group(making *m, uint32_t grp)
         return EAS_OK; /* became part of another */
     if (g->kind == GROUP_CALL)
         switch (pass_at(m->g, g->core)->kind) {
-        case KIND_CALL: return pass_at(m->g, g->core)->extra->native ? add_native(m, g->core) : add_call(m, g->core);
+        case KIND_CALL:
+            return pass_at(m->g, g->core)->extra->native ? add_native(m, g->core) : add_call(m, g->core);
         case KIND_COLLECTIVE: return add_collective(m, g->core);
         default: return add_control(m, g->core);
         }
@@ -323,9 +340,11 @@ static void take_over(making *m)
         if (s->nouts <= 0 || s->reuse == SLOT_NONE)
             continue;
         slot *to = &m->slots.at[s->args[0].index], *from = &m->slots.at[s->reuse];
-        if (from->leaf == SLOT_NONE && !from->kept && from->last == i && from->count == to->count && from->dtype == to->dtype)
+        if (from->leaf == SLOT_NONE && !from->kept && from->last == i && from->count == to->count &&
+            from->dtype == to->dtype)
             to->takes = s->reuse;
-        if (from->leaf == SLOT_NONE || from->last != i || from->count != to->count || !leaf_free_after(m, from->leaf, i))
+        if (from->leaf == SLOT_NONE || from->last != i || from->count != to->count ||
+            !leaf_free_after(m, from->leaf, i))
             s->reuse = SLOT_NONE;
     }
 }
@@ -345,7 +364,8 @@ static void keep_takeable(making *m)
 
 /* ---- steps that run as one ---- */
 
-typedef struct joining { /* what the steps so far, from the last that does not join, read and write: numbers of such runs */
+/* what the steps so far, from the last that does not join, read and write: numbers of such runs */
+typedef struct joining {
     uint32_t run, length;
     uint32_t *read, *wrote; /* per slot */
     uint32_t *leaf; /* per leaf: read */
@@ -361,7 +381,8 @@ static bool depends(const making *m, const joining *j, const plan_step *s)
             return true;
         if (k < s->nouts && takes != SLOT_NONE && (j->read[takes] == j->run || j->wrote[takes] == j->run))
             return true;
-        if (k >= s->nouts && leaf != SLOT_NONE && j->leaf[leaf] == j->run && ((k < 64 && s->alike >> k & 1) || s->reuse == at))
+        if (k >= s->nouts && leaf != SLOT_NONE && j->leaf[leaf] == j->run &&
+            ((k < 64 && s->alike >> k & 1) || s->reuse == at))
             return true; /* may be written in place, while the other reads it */
     }
     return false;
@@ -409,7 +430,14 @@ static uint32_t solid(pgraph *g, uint32_t i)
     const pnode *x = pass_at(g, i);
     if (x->kind != KIND_LEAF || !x->nwords)
         return i;
-    pnode p = {.op = GRAPH_ALIAS, .kind = KIND_ALIAS, .dtype = x->dtype, .rank = x->rank, .nin = 1, .param = PARAM_NONE, .shape = x->shape, .in = &i};
+    pnode p = {.op = GRAPH_ALIAS,
+               .kind = KIND_ALIAS,
+               .dtype = x->dtype,
+               .rank = x->rank,
+               .nin = 1,
+               .param = PARAM_NONE,
+               .shape = x->shape,
+               .in = &i};
     return pass_add(g, &p);
 }
 
@@ -457,7 +485,8 @@ static eas_status finish(making *m, const wanted *w, uint32_t nroots)
     VEC(struct plan_out) outs = {0};
     for (uint32_t i = 0; i < w->outs.len; i++) {
         uint32_t node = w->outs.at[i].slot;
-        bool there = fused_stored(m->f, node) && !(pass_at(m->g, node)->kind == KIND_LEAF && pass_at(m->g, node)->nwords);
+        bool there = fused_stored(m->f, node) &&
+                     !(pass_at(m->g, node)->kind == KIND_LEAF && pass_at(m->g, node)->nwords);
         if (i >= nroots && (!there || pass_at(m->g, node)->kind == KIND_LEAF))
             continue; /* held, but nothing was stored on the way */
         struct plan_out o = {w->outs.at[i].position, slot_for(m, node)};
@@ -526,7 +555,8 @@ static eas_status attempt(pgraph *g, plan *p, const wanted *w, uint32_t nroots, 
     return st;
 }
 
-static eas_status want(pgraph *g, const pass_walk *walk, const uint32_t *at, uint32_t nroots, eas_node *const *roots, wanted *w)
+static eas_status want(pgraph *g, const pass_walk *walk, const uint32_t *at, uint32_t nroots,
+                       eas_node *const *roots, wanted *w)
 {
     for (uint32_t i = 0; i < nroots + walk->held.len; i++) {
         uint32_t position = i < nroots ? roots[i]->mark : walk->held.at[i - nroots];
@@ -543,7 +573,8 @@ static eas_status want(pgraph *g, const pass_walk *walk, const uint32_t *at, uin
     return g->st;
 }
 
-/* First as large as groups get, with cuts where that is too much, three quarters of the parameters, then half, and so on; at last with small groups. */
+/* First as large as groups get, with cuts where that is too much, three quarters of the parameters, then
+ * half, and so on; at last with small groups. */
 static eas_status try_all(pgraph *g, plan *p, const wanted *w, uint32_t nroots, int variant)
 {
     static const uint32_t limits[] = {256, 16, 4, 1};
@@ -563,12 +594,15 @@ static eas_status try_all(pgraph *g, plan *p, const wanted *w, uint32_t nroots, 
     }
     free(t.cuts);
     return st == EAS_ERR_UNAVAILABLE
-             ? base_fail(EAS_ERR_VALUE, "eager: one operation takes more tensors than a kernel of device \"%s\" has parameters (%u)",
-                         eas_device_name(p->device), most_params(p->device))
+             ? base_fail(
+                   EAS_ERR_VALUE,
+                   "eager: one operation takes more tensors than a kernel of device \"%s\" has parameters (%u)",
+                   eas_device_name(p->device), most_params(p->device))
              : st;
 }
 
-eas_status plan_new(const pass_walk *walk, uint32_t nroots, eas_node *const *roots, eas_device *d, int variant, plan **out)
+eas_status plan_new(const pass_walk *walk, uint32_t nroots, eas_node *const *roots, eas_device *d,
+                    int variant, plan **out)
 {
     pgraph g;
     wanted w = {0};
@@ -602,7 +636,8 @@ bool plan_same(const plan *a, const plan *b)
 {
     bool same = a->nsteps == b->nsteps;
     for (uint32_t i = 0; same && i < a->nsteps; i++)
-        same = a->steps[i].kernel == b->steps[i].kernel && control_same(a->steps[i].control, b->steps[i].control) &&
+        same = a->steps[i].kernel == b->steps[i].kernel &&
+               control_same(a->steps[i].control, b->steps[i].control) &&
                native_same(a->steps[i].native, b->steps[i].native);
     return same;
 }

@@ -1,4 +1,5 @@
-/* plan_run.c: a plan is run: memory comes from the device's pool just before a step needs it and goes back after the last one that does. */
+/* plan_run.c: a plan is run: memory comes from the device's pool just before a step needs it and goes back
+ * after the last one that does. */
 #include "exec.h"
 
 #include <stdio.h>
@@ -55,7 +56,8 @@ static void take_given(running *x, const plan_step *s)
         return;
     uint32_t to = s->args[0].index, leaf = x->p->slots[s->reuse].leaf;
     if (leaf == SLOT_NONE || !x->r->given[leaf] || x->buf[to] ||
-        eas_buffer_size(x->buf[s->reuse]) != (size_t)x->p->slots[to].count * eas_dtype_size((eas_dtype)x->p->slots[to].dtype))
+        eas_buffer_size(x->buf[s->reuse]) !=
+            (size_t)x->p->slots[to].count * eas_dtype_size((eas_dtype)x->p->slots[to].dtype))
         return;
     x->buf[to] = eas_buffer_retain(x->buf[s->reuse]);
     x->owned[to] = true;
@@ -74,7 +76,8 @@ static void take_alike(running *x, const plan_step *s)
         for (int k = s->nouts; k < s->nargs && k < 64; k++) {
             const uint32_t from = s->args[k].index;
             if (!(left >> k & 1) || from == s->reuse || !x->r->given[x->p->slots[from].leaf] ||
-                eas_buffer_size(x->buf[from]) != (size_t)x->p->slots[to].count * eas_dtype_size((eas_dtype)x->p->slots[to].dtype))
+                eas_buffer_size(x->buf[from]) !=
+                    (size_t)x->p->slots[to].count * eas_dtype_size((eas_dtype)x->p->slots[to].dtype))
                 continue;
             x->buf[to] = eas_buffer_retain(x->buf[from]);
             x->owned[to] = true;
@@ -105,20 +108,23 @@ static eas_status fill_arg(running *x, const struct plan_arg *a, eas_arg *out)
     return EAS_OK;
 }
 
-/* Kernels of our own only fail where an index is data; what the kernel says of its memory is no use to the one who wrote it. */
+/* Kernels of our own only fail where an index is data; what the kernel says of its memory is no use to the
+ * one who wrote it. */
 static eas_status bad_index(void)
 {
     const char *file;
     int line;
     eas_error_place(&file, &line);
-    return base_fail_at(EAS_ERR_INDEX, file, (uint32_t)line, "an index is out of range for the axis that it selects from");
+    return base_fail_at(EAS_ERR_INDEX, file, (uint32_t)line,
+                        "an index is out of range for the axis that it selects from");
 }
 
 static eas_status run_control(running *x, const plan_step *s)
 {
     enum { FEW = 32 };
     eas_buffer *few[FEW], **in = s->nargs <= FEW ? few : malloc(sizeof *in * (size_t)s->nargs);
-    int64_t numbers_few[FEW], *numbers = s->nargs <= FEW ? numbers_few : malloc(sizeof *numbers * (size_t)s->nargs);
+    int64_t numbers_few[FEW],
+        *numbers = s->nargs <= FEW ? numbers_few : malloc(sizeof *numbers * (size_t)s->nargs);
     int nin = 0, nnumbers = 0;
     eas_status st = in && numbers ? EAS_OK : base_fail_oom((size_t)s->nargs);
     for (int i = 0; i < s->nargs && !st; i++) {
@@ -155,7 +161,8 @@ static eas_status start_collective(running *x, const plan_step *s)
     for (int i = 0; i < n && !st; i++)
         dtypes[i] = (eas_dtype)s->args[i].dtype;
     if (!st)
-        st = x->r->comm->start(x->r->comm->ctx, s->collective, n, dtypes, bufs, bufs + n, x->r->hooks, &x->started[s->number].request);
+        st = x->r->comm->start(x->r->comm->ctx, s->collective, n, dtypes, bufs, bufs + n, x->r->hooks,
+                               &x->started[s->number].request);
     x->started[s->number].open = !st;
     x->nstarted += !st;
     if (bufs != few)
@@ -194,7 +201,8 @@ static eas_launch options_of(const running *x)
     return o;
 }
 
-/* Steps that do not depend on each other: one launch. Memory of all is there before any runs, and let go of after. */
+/* Steps that do not depend on each other: one launch. Memory of all is there before any runs, and let go of
+ * after. */
 static eas_status run_many(running *x, const plan_step *s, int n)
 {
     kernel_call calls[JOIN_MOST];
@@ -304,7 +312,8 @@ static int by_address(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The first time: all kernels of the plan are compiled beside each other, instead of one by one when each is launched. */
+/* The first time: all kernels of the plan are compiled beside each other, instead of one by one when each is
+ * launched. */
 static void compile_kernels(plan *p, const plan_run *r)
 {
     if (atomic_load_explicit(&p->compiled, memory_order_relaxed) || atomic_exchange(&p->compiled, true))
@@ -341,7 +350,9 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
     for (uint32_t i = 0; i < p->nslots && !st; i++) {
         uint32_t leaf = p->slots[i].leaf;
         x.owned[i] = false;
-        x.buf[i] = leaf == SLOT_NONE ? NULL : r->bufs ? r->bufs[leaf] : atomic_load_explicit(&r->leaves[leaf]->buf, memory_order_acquire);
+        x.buf[i] = leaf == SLOT_NONE ? NULL
+                 : r->bufs           ? r->bufs[leaf]
+                                     : atomic_load_explicit(&r->leaves[leaf]->buf, memory_order_acquire);
     }
     if (p->ncomms && !st && !(x.started = calloc(p->ncomms, sizeof *x.started)))
         st = base_fail_oom(p->ncomms);
@@ -358,7 +369,10 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
         if (n > 1)
             st = run_many(&x, s, (int)n);
         else
-            st = s->control ? run_control(&x, s) : s->collective ? run_collective(&x, s) : s->native ? run_native(&x, s) : run_step(&x, s);
+            st = s->control    ? run_control(&x, s)
+               : s->collective ? run_collective(&x, s)
+               : s->native     ? run_native(&x, s)
+                               : run_step(&x, s);
         for (uint32_t k = i; k < i + n && !st; k++)
             let_go_after(&x, k);
         if (x.nstarted && !st)

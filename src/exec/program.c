@@ -1,4 +1,5 @@
-/* program.c: a compiled function: a plan, what its arguments must look like, and the sizes that its symbols take from them. */
+/* program.c: a compiled function: a plan, what its arguments must look like, and the sizes that its symbols
+ * take from them. */
 #include "exec.h"
 
 #include <time.h>
@@ -40,7 +41,8 @@ static eas_status keep_symbols(eas_program *g)
     return EAS_OK;
 }
 
-static eas_status fill_program(eas_program *g, const pass_walk *w, int nin, eas_node *const *inputs, int nouts, eas_node *const *outs)
+static eas_status fill_program(eas_program *g, const pass_walk *w, int nin, eas_node *const *inputs,
+                               int nouts, eas_node *const *outs)
 {
     g->nin = nin;
     g->inputs = calloc((size_t)nin + 1, sizeof *g->inputs);
@@ -80,7 +82,8 @@ static eas_status keep_bounds(eas_program *g, int n, const eas_dim *symbols, con
     return EAS_OK;
 }
 
-static eas_status plan_program(eas_program *g, const pass_walk *w, int nouts, eas_node *const *outs, eas_device *d, int variant, plan **out)
+static eas_status plan_program(eas_program *g, const pass_walk *w, int nouts, eas_node *const *outs,
+                               eas_device *d, int variant, plan **out)
 {
     dim_bound(g->nbounds, g->bounded, g->most);
     eas_status st = plan_new(w, (uint32_t)nouts, outs, d, variant, out);
@@ -88,13 +91,15 @@ static eas_status plan_program(eas_program *g, const pass_walk *w, int nouts, ea
     return st;
 }
 
-eas_status eas_program_new(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, eas_program **out)
+eas_status eas_program_new(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs,
+                           eas_device *device, eas_program **out)
 {
     return eas_program_new_bounded(nin, inputs, nouts, outs, device, 0, NULL, NULL, out);
 }
 
-eas_status eas_program_new_bounded(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, int nbounds,
-                                   const eas_dim *symbols, const int64_t *most, eas_program **out)
+eas_status eas_program_new_bounded(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs,
+                                   eas_device *device, int nbounds, const eas_dim *symbols,
+                                   const int64_t *most, eas_program **out)
 {
     NEED(nbounds <= 0 || symbols, EAS_ERR_HANDLE);
     NEED(nbounds <= 0 || most, EAS_ERR_HANDLE);
@@ -171,29 +176,36 @@ void eas_program_release(eas_program *g)
 }
 
 /* Sizes of symbols from one argument's shape; two that disagree are an error. */
-static eas_status solve_dim(const eas_program *g, int arg, int axis, eas_dim want, int64_t have, int64_t *sizes)
+static eas_status solve_dim(const eas_program *g, int arg, int axis, eas_dim want, int64_t have,
+                            int64_t *sizes)
 {
     eas_dim sym;
     int64_t scale, offset;
     if (dim_known(want)) {
         if (want != have)
-            return base_fail(EAS_ERR_VALUE, "compiled function: argument %d has size %lld along axis %d, and was compiled for %lld", arg,
-                             (long long)have, axis, (long long)want);
+            return base_fail(
+                EAS_ERR_VALUE,
+                "compiled function: argument %d has size %lld along axis %d, and was compiled for %lld", arg,
+                (long long)have, axis, (long long)want);
         return EAS_OK;
     }
     if (!dim_linear(want, &sym, &scale, &offset))
         return EAS_OK; /* checked when all symbols are known */
     if ((have - offset) % scale || (have - offset) / scale < 0)
-        return base_fail(EAS_ERR_VALUE, "compiled function: argument %d has size %lld along axis %d, which does not fit its expression", arg,
-                         (long long)have, axis);
+        return base_fail(
+            EAS_ERR_VALUE,
+            "compiled function: argument %d has size %lld along axis %d, which does not fit its expression",
+            arg, (long long)have, axis);
     int64_t v = (have - offset) / scale;
     for (int i = 0; i < g->nsymbols; i++)
         if (g->symbols[i] == sym) {
             if (sizes[i] >= 0 && sizes[i] != v) {
                 char *name = NULL;
                 eas_dim_text(sym, &name);
-                eas_status st = base_fail(EAS_ERR_VALUE, "compiled function: dim \"%s\" is %lld in one argument and %lld in argument %d, axis %d",
-                                          name ? name : "?", (long long)sizes[i], (long long)v, arg, axis);
+                eas_status st = base_fail(
+                    EAS_ERR_VALUE,
+                    "compiled function: dim \"%s\" is %lld in one argument and %lld in argument %d, axis %d",
+                    name ? name : "?", (long long)sizes[i], (long long)v, arg, axis);
                 eas_memory_free(name);
                 return st;
             }
@@ -209,8 +221,11 @@ static eas_status solve(const eas_program *g, eas_node *const *args, int64_t *si
     for (int i = 0; i < g->nin; i++) {
         const eas_node *want = g->inputs[i], *have = args[i];
         if (want->dtype != have->dtype || want->rank != have->rank)
-            return base_fail(EAS_ERR_TYPE, "compiled function: argument %d is %s of %d dims, and was compiled for %s of %d dims", i,
-                             eas_dtype_name((eas_dtype)have->dtype), have->rank, eas_dtype_name((eas_dtype)want->dtype), want->rank);
+            return base_fail(
+                EAS_ERR_TYPE,
+                "compiled function: argument %d is %s of %d dims, and was compiled for %s of %d dims", i,
+                eas_dtype_name((eas_dtype)have->dtype), have->rank, eas_dtype_name((eas_dtype)want->dtype),
+                want->rank);
         for (int k = 0; k < want->rank; k++) {
             eas_status st = solve_dim(g, i, k, node_shape(want)[k], node_shape(have)[k], sizes);
             if (st)
@@ -220,12 +235,14 @@ static eas_status solve(const eas_program *g, eas_node *const *args, int64_t *si
     for (int i = 0; i < g->nbounds; i++)
         for (int k = 0; k < g->nsymbols; k++)
             if (g->symbols[k] == g->bounded[i] && sizes[k] > g->most[i])
-                return base_fail(EAS_ERR_VALUE, "compiled function: a size of %lld, and it was compiled for %lld at most", (long long)sizes[k],
-                                 (long long)g->most[i]);
+                return base_fail(EAS_ERR_VALUE,
+                                 "compiled function: a size of %lld, and it was compiled for %lld at most",
+                                 (long long)sizes[k], (long long)g->most[i]);
     return EAS_OK;
 }
 
-static eas_status result_of(const eas_program *g, int i, const int64_t *sizes, eas_buffer *buf, eas_node **out)
+static eas_status result_of(const eas_program *g, int i, const int64_t *sizes, eas_buffer *buf,
+                            eas_node **out)
 {
     const eas_node *o = g->outs[i];
     int64_t shape[GRAPH_MAX_RANK];
@@ -254,9 +271,11 @@ static bool only_here(eas_node *const *leaves, uint32_t n, uint32_t i)
     return true;
 }
 
-static eas_status run_program(eas_program *g, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results)
+static eas_status run_program(eas_program *g, eas_node *const *args, const uint8_t *donated,
+                              const eas_launch *hooks, eas_node **results)
 {
-    int64_t sizes_few[16], *sizes = g->nsymbols <= 16 ? sizes_few : malloc(sizeof *sizes * (size_t)g->nsymbols);
+    int64_t sizes_few[16],
+        *sizes = g->nsymbols <= 16 ? sizes_few : malloc(sizeof *sizes * (size_t)g->nsymbols);
     eas_node **leaves = malloc(sizeof *leaves * (g->nleaves + 1));
     uint8_t *given = calloc(g->nleaves + 1, 1);
     eas_buffer **outs = calloc(g->p->nouts + 1, sizeof *outs);
@@ -271,8 +290,13 @@ static eas_status run_program(eas_program *g, eas_node *const *args, const uint8
     for (uint32_t i = 0; i < g->nleaves && !st; i++)
         given[i] = given[i] && only_here(leaves, g->nleaves, i);
     if (!st) {
-        plan_run r = {
-            .leaves = leaves, .numbers = g->numbers, .given = given, .nsymbols = g->nsymbols, .symbols = g->symbols, .sizes = sizes, .hooks = hooks};
+        plan_run r = {.leaves = leaves,
+                      .numbers = g->numbers,
+                      .given = given,
+                      .nsymbols = g->nsymbols,
+                      .symbols = g->symbols,
+                      .sizes = sizes,
+                      .hooks = hooks};
         st = plan_go(g->p, &r, outs);
     }
     for (int i = 0; i < g->nouts && !st; i++) {
@@ -303,7 +327,8 @@ static void drop_solid(eas_node **solid, int n)
 }
 
 /* The arguments with data and in C order; *out stays NULL where they are that already. */
-static eas_status made_solid(eas_program *g, int nin, eas_node *const *args, const eas_launch *hooks, eas_node ***out)
+static eas_status made_solid(eas_program *g, int nin, eas_node *const *args, const eas_launch *hooks,
+                             eas_node ***out)
 {
     bool ready = true;
     *out = NULL;
@@ -312,7 +337,10 @@ static eas_status made_solid(eas_program *g, int nin, eas_node *const *args, con
     for (int i = 0; i < nin; i++) {
         ready &= fits_as_is(args[i]);
         if (node_real(args[i]) && args[i]->flags & NODE_SHARDED && exec_sharded->in_parts(args[i]))
-            return base_fail(EAS_ERR_VALUE, "compiled function: argument %d lies in parts on a mesh, and was compiled for one that does not", i);
+            return base_fail(
+                EAS_ERR_VALUE,
+                "compiled function: argument %d lies in parts on a mesh, and was compiled for one that does not",
+                i);
     }
     if (ready)
         return EAS_OK;
@@ -322,8 +350,8 @@ static eas_status made_solid(eas_program *g, int nin, eas_node *const *args, con
         if (fits_as_is(args[i]) || !node_real(args[i]))
             solid[i] = node_ref(args[i]);
         else
-            st = node_new(GRAPH_ALIAS, (eas_dtype)args[i]->dtype, args[i]->batch_dims, args[i]->rank, node_shape(args[i]), 0, NULL, 1, &args[i],
-                          &solid[i]);
+            st = node_new(GRAPH_ALIAS, (eas_dtype)args[i]->dtype, args[i]->batch_dims, args[i]->rank,
+                          node_shape(args[i]), 0, NULL, 1, &args[i], &solid[i]);
     }
     if (!st)
         st = eas_nodes_realize(nin, solid, g->p->device, hooks);
@@ -404,7 +432,8 @@ eas_status eas_program_tune(eas_program *g, int nin, eas_node *const *args, cons
     return st;
 }
 
-eas_status eas_program_run(eas_program *g, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results)
+eas_status eas_program_run(eas_program *g, int nin, eas_node *const *args, const uint8_t *donated,
+                           const eas_launch *hooks, eas_node **results)
 {
     NEED(g, EAS_ERR_HANDLE);
     if (g->shards)

@@ -1,11 +1,14 @@
-/* realize.c: the front: what is asked for is walked, its structure is looked up or planned, and the plan is run.
+/* realize.c: the front: what is asked for is walked, its structure is looked up or planned, and the plan is
+ * run.
  *
- * One lock for all of it: the walk marks nodes, and results settle before anybody else looks. Plans are kept by key, the ones used least recently go first.
+ * One lock for all of it: the walk marks nodes, and results settle before anybody else looks. Plans are kept
+ * by key, the ones used least recently go first.
  *
- * Whoever has this lock may wait for kernels to end and for the lock of the host program (Python's GIL). So nobody waits for it with the host's lock held, and a
- * fork does not wait for it at all: it waits only while its owner changes something that a child would need whole (fork_hold), which is all the time but while a
- * plan runs. A running plan changes nothing that is not its own, so a child just takes the lock away from a thread that it does not have; nodes that were being
- * computed have no data there and are computed anew.
+ * Whoever has this lock may wait for kernels to end and for the lock of the host program (Python's GIL). So
+ * nobody waits for it with the host's lock held, and a fork does not wait for it at all: it waits only while
+ * its owner changes something that a child would need whole (fork_hold), which is all the time but while a
+ * plan runs. A running plan changes nothing that is not its own, so a child just takes the lock away from a
+ * thread that it does not have; nodes that were being computed have no data there and are computed anew.
  */
 #include "exec.h"
 
@@ -135,7 +138,8 @@ static eas_status run(plan *p, const pass_walk *w, const eas_launch *hooks)
         return base_fail_oom(p->nouts);
     for (uint32_t i = 0; i < w->numbers.len; i++)
         numbers[i] = node_words(w->numbers.at[i])[0];
-    for (uint32_t i = 0; i < p->nouts; i++) /* settling one lets go of its inputs, which may be others of them */
+    /* settling one lets go of its inputs, which may be others of them */
+    for (uint32_t i = 0; i < p->nouts; i++)
         node_ref(w->order.at[p->outs[i].position]);
     plan_run r = {.leaves = w->leaves.at, .numbers = numbers, .hooks = hooks};
     fork_release();
@@ -183,13 +187,15 @@ eas_status exec_realize(int n, eas_node *const *nodes, eas_device *device, const
 
 static eas_status no_value(const eas_node *n)
 {
-    return base_fail(EAS_ERR_VALUE,
-                     "eager: a tensor of shape %s cannot be computed by itself: its symbolic sizes have no value; they get one "
-                     "from the arguments of a compiled function (dynamic_dims)",
-                     shape_text((char[128]){0}, 128, n->rank, node_shape(n)));
+    return base_fail(
+        EAS_ERR_VALUE,
+        "eager: a tensor of shape %s cannot be computed by itself: its symbolic sizes have no value; they get one "
+        "from the arguments of a compiled function (dynamic_dims)",
+        shape_text((char[128]){0}, 128, n->rank, node_shape(n)));
 }
 
-/* Why a symbolic tensor has no data: one of what it depends on is given away, a placeholder, or of a size that nobody knows. */
+/* Why a symbolic tensor has no data: one of what it depends on is given away, a placeholder, or of a size
+ * that nobody knows. */
 static eas_status no_data(const eas_node *n)
 {
     const eas_node *top = n;
@@ -204,12 +210,15 @@ static eas_status no_data(const eas_node *n)
     if (n->op != GRAPH_INPUT)
         return no_value(n);
     if (node_words(n)[0] == EAS_INPUT_DONATED)
-        return base_fail(EAS_ERR_RUNTIME,
-                         "eager: this tensor %s given to a compiled function with donate=, which may have written its result over it; "
-                         "use the function's result, or do not donate this argument",
-                         top == n ? "was" : "is made of one that was");
-    return base_fail(EAS_ERR_RUNTIME, "eager: this tensor has no data: it was made while a function was traced (by compile, a loop or a branch), and "
-                                      "leaked out of it; return it from the function instead of keeping it elsewhere");
+        return base_fail(
+            EAS_ERR_RUNTIME,
+            "eager: this tensor %s given to a compiled function with donate=, which may have written its result over it; "
+            "use the function's result, or do not donate this argument",
+            top == n ? "was" : "is made of one that was");
+    return base_fail(
+        EAS_ERR_RUNTIME,
+        "eager: this tensor has no data: it was made while a function was traced (by compile, a loop or a branch), and "
+        "leaked out of it; return it from the function instead of keeping it elsewhere");
 }
 
 /* Roots, and what pullbacks of results among them will want. */
@@ -225,7 +234,8 @@ static eas_status realize_with(int count, eas_node **todo, eas_device *device, c
         int all = kept ? (int)more.len : count;
         eas_node **roots = kept ? more.at : todo;
         enter(hooks);
-        st = exec_any_sharded(all, roots) ? exec_sharded->realize(all, roots, device, hooks) : exec_realize(all, roots, device, hooks);
+        st = exec_any_sharded(all, roots) ? exec_sharded->realize(all, roots, device, hooks)
+                                          : exec_realize(all, roots, device, hooks);
         let();
     }
     for (uint32_t i = 0; i < kept; i++)
@@ -264,7 +274,8 @@ eas_status eas_nodes_realize(int n, eas_node *const *nodes, eas_device *device, 
 /* A chain that nobody reads is computed now and then, so that what is pending stays bounded. */
 enum { LONGEST = 1 << 17 };
 
-eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int nattr, const int64_t *attr, eas_node **out)
+eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int nattr, const int64_t *attr,
+                          eas_node **out)
 {
     if (nin && !in)
         return base_null(__func__, "in");
@@ -289,7 +300,10 @@ eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int na
     return st;
 }
 
-eas_lazy_stats eas_lazy_stats_get(void) { return (eas_lazy_stats){plans_made, plans_found, lower_kernels(), plan_steps_done, node_live()}; }
+eas_lazy_stats eas_lazy_stats_get(void)
+{
+    return (eas_lazy_stats){plans_made, plans_found, lower_kernels(), plan_steps_done, node_live()};
+}
 
 /* ---- looking ---- */
 

@@ -1,7 +1,9 @@
-/* show.c: what evaluating will do, for people: as text, and as a drawing that needs nothing but a browser (draw.c).
+/* show.c: what evaluating will do, for people: as text, and as a drawing that needs nothing but a browser
+ * (draw.c).
  *
- * Before: a box for each recorded node. After: a box for each kernel that lists what it computes, and arrows for what goes through memory. Numbers stand where they
- * are used. Inputs have the names that users gave them (eas_show_set_namer), results are marked, and what a loop or a branch runs is drawn inside it.
+ * Before: a box for each recorded node. After: a box for each kernel that lists what it computes, and arrows
+ * for what goes through memory. Numbers stand where they are used. Inputs have the names that users gave them
+ * (eas_show_set_namer), results are marked, and what a loop or a branch runs is drawn inside it.
  */
 #include "exec.h"
 
@@ -20,7 +22,8 @@ void eas_show_set_namer(eas_show_name name, void *context)
 
 static const char *name_of(eas_node *n)
 {
-    return namer.name && n ? namer.name(namer.context, n, n->op == GRAPH_INPUT ? (int)node_words(n)[0] : -1) : NULL;
+    return namer.name && n ? namer.name(namer.context, n, n->op == GRAPH_INPUT ? (int)node_words(n)[0] : -1)
+                           : NULL;
 }
 
 /* A graph as it is shown: the list of what the roots need, its groups, and how to call things. */
@@ -136,7 +139,8 @@ static void group_title(str *s, const view *v, uint32_t k)
     if (g->kind == GROUP_CALL && core->kind == KIND_CONTROL)
         str_add(s, "%s", graph_rows[core->op].name);
     else
-        str_add(s, "kernel %u: %s", group_number(v, k), g->kind == GROUP_MAP && g->inner ? "reduce" : group_name(g->kind));
+        str_add(s, "kernel %u: %s", group_number(v, k),
+                g->kind == GROUP_MAP && g->inner ? "reduce" : group_name(g->kind));
     if (g->kind == GROUP_CALL)
         return;
     str_add(s, " over ");
@@ -148,7 +152,10 @@ static void group_title(str *s, const view *v, uint32_t k)
         }
 }
 
-static bool shown(const view *v, uint32_t k) { return v->f.groups.at[k].roots.len && v->f.groups.at[k].kind != GROUP_ALIAS; }
+static bool shown(const view *v, uint32_t k)
+{
+    return v->f.groups.at[k].roots.len && v->f.groups.at[k].kind != GROUP_ALIAS;
+}
 
 static void node_line(str *s, const view *v, uint32_t i)
 {
@@ -293,7 +300,8 @@ static eas_status text(str *s, const pass_walk *w, int n, eas_node *const *roots
     if (!st)
         st = plan_new(w, (uint32_t)n, roots, d, 0, &p);
     if (!st && !p->symbolic)
-        str_add(s, "%u kernel%s, %lld bytes at most above the inputs\n", p->nsteps, p->nsteps == 1 ? "" : "s", (long long)peak_bytes(p));
+        str_add(s, "%u kernel%s, %lld bytes at most above the inputs\n", p->nsteps, p->nsteps == 1 ? "" : "s",
+                (long long)peak_bytes(p));
     else if (!st)
         str_add(s, "%u kernel%s\n", p->nsteps, p->nsteps == 1 ? "" : "s");
     plan_release(p);
@@ -383,7 +391,8 @@ static eas_status draw_before(drawing *d, const pass_walk *w, int n, eas_node *c
 static eas_status draw_after(drawing *d, const view *v)
 {
     uint32_t nn = v->g.n.len, ng = v->f.groups.len;
-    uint32_t *box_of = calloc(nn + 1, sizeof *box_of), *group_box = calloc(ng + 1, sizeof *group_box); /* counted from 1 */
+    /* counted from 1 */
+    uint32_t *box_of = calloc(nn + 1, sizeof *box_of), *group_box = calloc(ng + 1, sizeof *group_box);
     uint8_t *seen = malloc(nn + 1);
     eas_status st = box_of && group_box && seen ? EAS_OK : base_fail_oom(nn);
     for (uint32_t i = 1; i < nn && !st; i++) {
@@ -393,7 +402,11 @@ static eas_status draw_after(drawing *d, const view *v)
         str t = {0};
         eas_node *n = v->w->leaves.at[x->param];
         const char *name = v->inside ? NULL : name_of(n);
-        str_add(&t, "%s%s", name ? name : n->op == GRAPH_INPUT ? "input" : "data", is_root(v, i) ? "  \u2192 result" : "");
+        str_add(&t, "%s%s",
+                name                   ? name
+                : n->op == GRAPH_INPUT ? "input"
+                                       : "data",
+                is_root(v, i) ? "  \u2192 result" : "");
         if (!name)
             str_add(&t, " %%%u", i);
         uint32_t b = draw_box(d, is_root(v, i) ? "result" : "data", t.at ? t.at : "");
@@ -414,7 +427,8 @@ static eas_status draw_after(drawing *d, const view *v)
         for (uint32_t i = 1; i < nn; i++)
             result |= seen[i] == MEMBER && is_root(v, i);
         uint32_t b;
-        if (g->kind == GROUP_ALIAS && box_of[pass_at(&v->g, g->core)->in[0]]) { /* a result of a loop or a call: in its box */
+        /* a result of a loop or a call: in its box */
+        if (g->kind == GROUP_ALIAS && box_of[pass_at(&v->g, g->core)->in[0]]) {
             b = box_of[pass_at(&v->g, g->core)->in[0]] - 1;
             if (result && !v->inside)
                 d->boxes.at[b].cls = "result";
@@ -477,7 +491,8 @@ static eas_status draw_control(drawing *d, uint32_t box, const graph_control *c,
 
 /* ---- the front ---- */
 
-eas_status show_walk(const pass_walk *w, int n, eas_node *const *roots, eas_device *device, const char *form, char **out)
+eas_status show_walk(const pass_walk *w, int n, eas_node *const *roots, eas_device *device, const char *form,
+                     char **out)
 {
     str s = {0};
     drawing d = {0};
@@ -493,7 +508,8 @@ eas_status show_walk(const pass_walk *w, int n, eas_node *const *roots, eas_devi
             st = draw_after(&d, &v);
         view_close(&v);
     } else
-        return base_fail(EAS_ERR_VALUE, "eager: \"%s\" is no form to show; there are text, svg-before and svg-after", form);
+        return base_fail(EAS_ERR_VALUE,
+                         "eager: \"%s\" is no form to show; there are text, svg-before and svg-after", form);
     if (!st && strcmp(form, "text"))
         st = draw_svg(&d, &s);
     draw_free(&d);

@@ -1,4 +1,5 @@
-/* call_share.c: how a call of a kernel can be cut along the axes of a mesh, as the one who made it tells: factors of its tensors' dims, and the launch of a part in terms of the part's sizes. */
+/* call_share.c: how a call of a kernel can be cut along the axes of a mesh, as the one who made it tells:
+ * factors of its tensors' dims, and the launch of a part in terms of the part's sizes. */
 #include "graph.h"
 
 call_share *call_share_retain(call_share *s)
@@ -25,7 +26,8 @@ static uint64_t hash_of(const call_share *s, int nin, int nout)
 {
     uint64_t h = 1 + s->lanes;
     for (int f = 0; f < s->rule->nfactors; f++)
-        h = mix(mix(mix(h, (uint64_t)s->rule->factors[f].size), (uint64_t)s->rule->factors[f].kind), (uint64_t)s->sizes[f]);
+        h = mix(mix(mix(h, (uint64_t)s->rule->factors[f].size), (uint64_t)s->rule->factors[f].kind),
+                (uint64_t)s->sizes[f]);
     for (int t = 0; t < s->ntensors; t++)
         for (int d = 0; d < s->rule->tensors[t].rank; d++) {
             const eas_shard_dim *dim = &s->rule->tensors[t].dims[d];
@@ -46,11 +48,13 @@ static eas_status check_tensor(const eas_call_rule *r, int t, int rank)
 {
     const eas_shard_tensor *tensor = &r->factors->tensors[t];
     if (tensor->rank != rank)
-        return base_fail(EAS_ERR_VALUE, "a sharding rule says that tensor %d has %d dims, and it has %d", t, tensor->rank, rank);
+        return base_fail(EAS_ERR_VALUE, "a sharding rule says that tensor %d has %d dims, and it has %d", t,
+                         tensor->rank, rank);
     for (int d = 0; d < rank; d++)
         for (int i = 0; i < tensor->dims[d].n; i++)
             if (tensor->dims[d].factors[i] >= r->factors->nfactors)
-                return base_fail(EAS_ERR_VALUE, "a sharding rule names factor %d of %d", tensor->dims[d].factors[i], r->factors->nfactors);
+                return base_fail(EAS_ERR_VALUE, "a sharding rule names factor %d of %d",
+                                 tensor->dims[d].factors[i], r->factors->nfactors);
     return EAS_OK;
 }
 
@@ -59,9 +63,11 @@ static eas_status check_rule(const eas_node *n, const eas_call_rule *r)
     const node_extra *x = n->extra;
     eas_status st = EAS_OK;
     if (r->factors->nin != n->nin)
-        return base_fail(EAS_ERR_VALUE, "a sharding rule for %d inputs; the call has %d", r->factors->nin, n->nin);
+        return base_fail(EAS_ERR_VALUE, "a sharding rule for %d inputs; the call has %d", r->factors->nin,
+                         n->nin);
     if (r->factors->nfactors < 0 || r->factors->nfactors > EAS_MAX_FACTORS)
-        return base_fail(EAS_ERR_VALUE, "a sharding rule of %d factors; there are at most %d", r->factors->nfactors, EAS_MAX_FACTORS);
+        return base_fail(EAS_ERR_VALUE, "a sharding rule of %d factors; there are at most %d",
+                         r->factors->nfactors, EAS_MAX_FACTORS);
     for (int i = 0; i < n->nin && !st; i++)
         st = check_tensor(r, i, node_in(n)[i]->rank);
     for (int i = 0; i < x->nouts && !st; i++)
@@ -106,7 +112,8 @@ eas_status eas_node_call_rule(eas_node *result, const eas_call_rule *r)
     NEED(r->factors, EAS_ERR_HANDLE);
     int index;
     if (node_real(result) || node_kind(result) != KIND_RESULT)
-        return base_fail(EAS_ERR_VALUE, "eas_node_call_rule: a result of eas_node_call that has no data yet is wanted");
+        return base_fail(EAS_ERR_VALUE,
+                         "eas_node_call_rule: a result of eas_node_call that has no data yet is wanted");
     eas_node *n = control_source(result, &index);
     if (node_kind(n) != KIND_CALL || !n->extra->kernel)
         return base_fail(EAS_ERR_VALUE, "eas_node_call_rule: a result of eas_node_call is wanted");

@@ -1,7 +1,9 @@
-/* control.c: loops and branches as nodes. What runs is cut out of the graph that it was recorded in: a function of placeholders that shares no node with it.
+/* control.c: loops and branches as nodes. What runs is cut out of the graph that it was recorded in: a
+ * function of placeholders that shares no node with it.
  *
- * Of a loop, whatever depends on the loop's own placeholders is inside; the rest is computed once, before, and is an input. Of a branch, what was recorded
- * while the branch was open is inside. Numbers stay what they are: inputs whose value is given at each run.
+ * Of a loop, whatever depends on the loop's own placeholders is inside; the rest is computed once, before,
+ * and is an input. Of a branch, what was recorded while the branch was open is inside. Numbers stay what they
+ * are: inputs whose value is given at each run.
  */
 #include "graph.h"
 
@@ -96,7 +98,8 @@ static eas_node *placeholder(cutting *c, const eas_node *like, int index)
 {
     int64_t word = index;
     eas_node *n = NULL;
-    eas_status st = node_new(GRAPH_INPUT, (eas_dtype)like->dtype, like->batch_dims, like->rank, node_shape(like), 1, &word, 0, NULL, &n);
+    eas_status st = node_new(GRAPH_INPUT, (eas_dtype)like->dtype, like->batch_dims, like->rank,
+                             node_shape(like), 1, &word, 0, NULL, &n);
     if (st)
         return keep(c, st, NULL);
     n->flags |= NODE_SYMBOLIC;
@@ -141,7 +144,8 @@ static eas_node *private_number(cutting *c, eas_node *n)
 static eas_node *twin_of(cutting *c, const eas_node *n, eas_node *const *in)
 {
     eas_node *t = NULL;
-    eas_status st = node_new(n->op, (eas_dtype)n->dtype, n->batch_dims, n->rank, node_shape(n), n->nwords, node_words(n), n->nin, in, &t);
+    eas_status st = node_new(n->op, (eas_dtype)n->dtype, n->batch_dims, n->rank, node_shape(n), n->nwords,
+                             node_words(n), n->nin, in, &t);
     if (st)
         return keep(c, st, NULL);
     t->site = n->site;
@@ -293,7 +297,8 @@ static eas_status cut_fn(cutting *c, int n, eas_node *const *outs, graph_fn *fn)
     return EAS_OK;
 }
 
-/* Numbers that are too many become part of the structure: see pass/flatten.c, which has the same limit or a higher one. */
+/* Numbers that are too many become part of the structure: see pass/flatten.c, which has the same limit or a
+ * higher one. */
 enum { MOST_NUMBERS = 16 };
 
 static eas_status keep_numbers(cutting *c, graph_control *k)
@@ -321,8 +326,8 @@ static void mix_control(cutting *c, graph_control *k)
 }
 
 /* first: the inputs before those that were captured. */
-static eas_status record(cutting *c, graph_control *k, uint16_t op, eas_node *const *first, int nouts, const struct node_out *outs,
-                         const uint8_t *batch_dims, eas_node **results)
+static eas_status record(cutting *c, graph_control *k, uint16_t op, eas_node *const *first, int nouts,
+                         const struct node_out *outs, const uint8_t *batch_dims, eas_node **results)
 {
     eas_status st = keep_numbers(c, k);
     int n = k->nin + k->nnumbers, at = 0;
@@ -330,7 +335,8 @@ static eas_status record(cutting *c, graph_control *k, uint16_t op, eas_node *co
     if (!in)
         st = base_fail_oom((size_t)n);
     if (!st && n > UINT16_MAX)
-        st = base_fail(EAS_ERR_VALUE, "eager.%s: %d inputs, captured ones included; there are at most %d", graph_rows[op].name, n, UINT16_MAX);
+        st = base_fail(EAS_ERR_VALUE, "eager.%s: %d inputs, captured ones included; there are at most %d",
+                       graph_rows[op].name, n, UINT16_MAX);
     for (int i = 0; i < c->nin && !st; i++)
         in[at++] = first[i];
     for (uint32_t i = 0; i < c->captured.len && !st; i++)
@@ -349,7 +355,8 @@ static eas_status record(cutting *c, graph_control *k, uint16_t op, eas_node *co
 typedef struct looping {
     const eas_loop *l;
     gbuild g;
-    VEC(eas_node *) init, state, next; /* carried values: the condition, the lanes that go on, the caller's. Borrowed */
+    /* carried values: the condition, the lanes that go on, the caller's. Borrowed */
+    VEC(eas_node *) init, state, next;
     VEC(eas_node *) scanned;
     int hidden; /* of them, how many are not the caller's */
     bool flagged; /* the first carried value is the condition already */
@@ -375,15 +382,21 @@ static eas_status check_carried(const eas_loop *l)
 {
     char a[128], b[128];
     for (int i = 0; i < l->ncarried; i++) {
-        const eas_node *bad = !same_type(l->init[i], l->state[i]) ? l->state[i] : !same_type(l->init[i], l->next[i]) ? l->next[i] : NULL;
+        const eas_node *bad = !same_type(l->init[i], l->state[i]) ? l->state[i]
+                            : !same_type(l->init[i], l->next[i])  ? l->next[i]
+                                                                  : NULL;
         if (bad)
-            return base_fail(EAS_ERR_TYPE, "eager.loop: carried value %d begins as %s, and %s %s", i, type_text(l->init[i], a, sizeof a),
-                             bad == l->state[i] ? "its placeholder is" : "the body makes it", type_text(bad, b, sizeof b));
+            return base_fail(EAS_ERR_TYPE, "eager.loop: carried value %d begins as %s, and %s %s", i,
+                             type_text(l->init[i], a, sizeof a),
+                             bad == l->state[i] ? "its placeholder is" : "the body makes it",
+                             type_text(bad, b, sizeof b));
         if (l->state[i]->op != GRAPH_INPUT)
-            return base_fail(EAS_ERR_VALUE, "eager.loop: carried value %d needs a placeholder to stand for it", i);
+            return base_fail(EAS_ERR_VALUE,
+                             "eager.loop: carried value %d needs a placeholder to stand for it", i);
     }
     if (l->condition && l->nstacked)
-        return base_fail(EAS_ERR_VALUE, "eager.loop: results of trips are stacked only if their number is known before");
+        return base_fail(EAS_ERR_VALUE,
+                         "eager.loop: results of trips are stacked only if their number is known before");
     if (!l->condition && l->length == DIM_NONE)
         return base_fail(EAS_ERR_VALUE, "eager.loop: neither a condition nor a length");
     return dim_known(l->length) || dim_is_expr(l->length) || l->length == DIM_NONE
@@ -397,13 +410,13 @@ static eas_status check_scanned(const eas_loop *l)
     for (int i = 0; i < l->nscanned; i++) {
         const eas_node *x = l->scanned[i], *e = l->element[i];
         int bd = x->batch_dims;
-        bool fits = x->rank > bd && e->op == GRAPH_INPUT && e->dtype == x->dtype && e->rank == x->rank - 1 && e->batch_dims == bd &&
-                    node_shape(x)[bd] == l->length;
+        bool fits = x->rank > bd && e->op == GRAPH_INPUT && e->dtype == x->dtype && e->rank == x->rank - 1 &&
+                    e->batch_dims == bd && node_shape(x)[bd] == l->length;
         for (int k = 0; k < e->rank && fits; k++)
             fits = node_shape(e)[k] == node_shape(x)[k < bd ? k : k + 1];
         if (!fits)
-            return base_fail(EAS_ERR_VALUE, "eager.loop: %s cannot be gone through in elements of %s", type_text(x, a, sizeof a),
-                             type_text(e, b, sizeof b));
+            return base_fail(EAS_ERR_VALUE, "eager.loop: %s cannot be gone through in elements of %s",
+                             type_text(x, a, sizeof a), type_text(e, b, sizeof b));
     }
     return EAS_OK;
 }
@@ -440,18 +453,25 @@ static eas_node *truth(looping *w, eas_node *n)
     char text[128];
     for (int i = n->batch_dims; i < n->rank; i++)
         if (node_shape(n)[i] != 1) {
-            w->g.st = base_fail(EAS_ERR_VALUE, "eager.loop: the condition is one truth value, and %s is given", type_text(n, text, sizeof text));
+            w->g.st =
+                base_fail(EAS_ERR_VALUE, "eager.loop: the condition is one truth value, and %s is given",
+                          type_text(n, text, sizeof text));
             return NULL;
         }
     return gb_typed(&w->g, gb_reshape(&w->g, n, n->batch_dims, n->batch_dims, node_shape(n)), EAS_BOOL);
 }
 
-static eas_node *any_lane(looping *w, eas_node *n) { return n && n->rank ? gb_reduce(&w->g, GRAPH_ANY, n, (1u << n->rank) - 1, false) : n; }
+static eas_node *any_lane(looping *w, eas_node *n)
+{
+    return n && n->rank ? gb_reduce(&w->g, GRAPH_ANY, n, (1u << n->rank) - 1, false) : n;
+}
 
 static eas_node *own_placeholder(looping *w, const eas_node *like)
 {
     int64_t word = -1;
-    eas_node *n = like ? gb_new(&w->g, GRAPH_INPUT, EAS_BOOL, like->batch_dims, like->rank, node_shape(like), 1, &word, 0, NULL) : NULL;
+    eas_node *n = like ? gb_new(&w->g, GRAPH_INPUT, EAS_BOOL, like->batch_dims, like->rank, node_shape(like),
+                                1, &word, 0, NULL)
+                       : NULL;
     if (n) {
         n->flags |= NODE_SYMBOLIC;
         n->device = like->device;
@@ -459,7 +479,8 @@ static eas_node *own_placeholder(looping *w, const eas_node *like)
     return n;
 }
 
-/* The condition is carried: each trip tells whether one more follows. In lanes of vmap one that is done keeps its values. */
+/* The condition is carried: each trip tells whether one more follows. In lanes of vmap one that is done keeps
+ * its values. */
 static void carry_condition(looping *w)
 {
     const eas_loop *l = w->l;
@@ -467,13 +488,15 @@ static void carry_condition(looping *w)
     if (!first)
         return;
     bool lanes = first->rank > 0;
-    eas_node *going = lanes ? own_placeholder(w, first) : NULL, **next = calloc((size_t)l->ncarried + 1, sizeof *next);
+    eas_node *going = lanes ? own_placeholder(w, first) : NULL,
+             **next = calloc((size_t)l->ncarried + 1, sizeof *next);
     if (!next)
         w->g.st = base_fail_oom((size_t)l->ncarried);
     for (int i = 0; i < l->ncarried && !w->g.st; i++) {
         next[i] = lanes ? gb3(&w->g, GRAPH_WHERE, going, l->next[i], l->state[i]) : l->next[i];
         if (next[i] && !same_type(next[i], l->state[i]))
-            w->g.st = base_fail(EAS_ERR_TYPE, "eager.loop: carried value %d needs the lanes of the condition", i);
+            w->g.st =
+                base_fail(EAS_ERR_TYPE, "eager.loop: carried value %d needs the lanes of the condition", i);
     }
     eas_node *again = w->g.st ? NULL : with_states(w, test, next);
     eas_node *flag0 = any_lane(w, first), *flag = any_lane(w, again);
@@ -565,7 +588,8 @@ static eas_status hand_results(looping *w, eas_node **made, eas_node **results)
     return gb_done(&g, NULL, (eas_node *[]){NULL});
 }
 
-/* made: what the loop gives, as its node has it: carried values, hidden ones included, then results of trips, with the trips as their first dim. */
+/* made: what the loop gives, as its node has it: carried values, hidden ones included, then results of trips,
+ * with the trips as their first dim. */
 static eas_status record_loop(looping *w, eas_node **made)
 {
     const eas_loop *l = w->l;
@@ -685,7 +709,8 @@ eas_status control_inputs(const graph_control *c, int which, eas_node **in)
     return ok && !seen.st ? EAS_OK : base_fail_oom(0);
 }
 
-eas_status control_replace(gbuild *g, int nfrom, eas_node *const *from, eas_node *const *to, int n, eas_node **nodes, bool all)
+eas_status control_replace(gbuild *g, int nfrom, eas_node *const *from, eas_node *const *to, int n,
+                           eas_node **nodes, bool all)
 {
     cutting c = {.replace = true, .all = all};
     if (!g->st && !grow(&c))
@@ -750,15 +775,17 @@ static eas_status check_branches(const eas_node *pred, int n, eas_node *const *y
 {
     char a[128], b[128];
     if (pred->rank || pred->dtype != EAS_BOOL)
-        return base_fail(EAS_ERR_TYPE, "eager.branch: the condition is one bool, and %s is given", type_text(pred, a, sizeof a));
+        return base_fail(EAS_ERR_TYPE, "eager.branch: the condition is one bool, and %s is given",
+                         type_text(pred, a, sizeof a));
     for (int i = 0; i < n; i++)
         if (!same_type(yes[i], no[i]))
-            return base_fail(EAS_ERR_TYPE, "eager.branch: result %d is %s in one and %s in the other", i, type_text(yes[i], a, sizeof a),
-                             type_text(no[i], b, sizeof b));
+            return base_fail(EAS_ERR_TYPE, "eager.branch: result %d is %s in one and %s in the other", i,
+                             type_text(yes[i], a, sizeof a), type_text(no[i], b, sizeof b));
     return EAS_OK;
 }
 
-static eas_status record_branch(cutting *c, eas_node *pred, int n, eas_node *const *yes, eas_node *const *no, eas_node **results)
+static eas_status record_branch(cutting *c, eas_node *pred, int n, eas_node *const *yes, eas_node *const *no,
+                                eas_node **results)
 {
     graph_control *k = calloc(1, sizeof *k);
     struct node_out *outs = calloc((size_t)n + 1, sizeof *outs);
@@ -777,22 +804,26 @@ static eas_status record_branch(cutting *c, eas_node *pred, int n, eas_node *con
         bd[i] = yes[i]->batch_dims;
     }
     if (!st)
-        st = little(c) ? choose(pred, n, yes, no, results) : record(c, k, GRAPH_BRANCH, &pred, n, outs, bd, results);
+        st = little(c) ? choose(pred, n, yes, no, results)
+                       : record(c, k, GRAPH_BRANCH, &pred, n, outs, bd, results);
     control_release(k);
     free(outs);
     free(bd);
     return st;
 }
 
-eas_status eas_branch_end(eas_node *pred, int n, eas_node *const *yes, eas_node *const *no, eas_node **results)
+eas_status eas_branch_end(eas_node *pred, int n, eas_node *const *yes, eas_node *const *no,
+                          eas_node **results)
 {
     cutting c = {.branch = node_branches(), .nin = 1, .key = {0xa4093822299f31d0u, 0x082efa98ec4e6c89u}};
-    eas_status st = node_branches() ? check_branches(pred, n, yes, no) : base_fail(EAS_ERR_RUNTIME, "eager.branch: none was begun");
+    eas_status st = node_branches() ? check_branches(pred, n, yes, no)
+                                    : base_fail(EAS_ERR_RUNTIME, "eager.branch: none was begun");
     node_open_branches(-1);
     if (!st)
         st = record_branch(&c, pred, n, yes, no, results);
     for (int i = 0; i < n && !st; i++)
-        atomic_fetch_add_explicit(&results[i]->counts, NODE_HANDLE - NODE_REF, memory_order_relaxed); /* its reference becomes a user's */
+        /* its reference becomes a user's */
+        atomic_fetch_add_explicit(&results[i]->counts, NODE_HANDLE - NODE_REF, memory_order_relaxed);
     cut_free(&c);
     return st;
 }

@@ -1,16 +1,21 @@
-/* diff.c: derivatives of a recorded graph, forward (jvp) and reverse (vjp): one walk each, over one set of rules.
+/* diff.c: derivatives of a recorded graph, forward (jvp) and reverse (vjp): one walk each, over one set of
+ * rules.
  *
- * A row of op.def has one rule for both modes. What is linear is known by its kind, with its transpose (diff_kind.c); element-wise maps and other symmetric ones are
- * their own transposes (diff_map.c); everything else is differentiated through other operations: what it expands to, or a stand-in with the same derivatives
- * (diff_as.c). Derivatives are recorded nodes like any others, so they fuse with what is around them, and derivatives of derivatives are the same walk again.
+ * A row of op.def has one rule for both modes. What is linear is known by its kind, with its transpose
+ * (diff_kind.c); element-wise maps and other symmetric ones are their own transposes (diff_map.c); everything
+ * else is differentiated through other operations: what it expands to, or a stand-in with the same
+ * derivatives (diff_as.c). Derivatives are recorded nodes like any others, so they fuse with what is around
+ * them, and derivatives of derivatives are the same walk again.
  *
  * Dims of a tangent (or cotangent) of x, in front of x's logical dims:
  *
- *     extra dims      of vmaps that were entered after f was recorded, around its derivative: jacrev is vmap of a pullback
- *     batch dims      x's own, of vmaps inside f and around it
+ *     extra dims      of vmaps that were entered after f was recorded, around its derivative: jacrev is vmap
+ * of a pullback batch dims      x's own, of vmaps inside f and around it
  *
- * The last `lanes` batch dims belong to vmaps around the whole derivative. There a tangent may have lanes where x has none or one: x is the same in every lane, and its
- * gradient is not. A gradient is therefore summed over batch dims that x lacks only if they belong to vmaps inside f. Batch dims are aligned at their end, logical ones at theirs.
+ * The last `lanes` batch dims belong to vmaps around the whole derivative. There a tangent may have lanes
+ * where x has none or one: x is the same in every lane, and its gradient is not. A gradient is therefore
+ * summed over batch dims that x lacks only if they belong to vmaps inside f. Batch dims are aligned at their
+ * end, logical ones at theirs.
  */
 #include "graph.h"
 
@@ -68,7 +73,10 @@ static eas_node *number(gbuild *g, eas_dtype dt, double v)
     return n;
 }
 
-eas_node *gd_num(gbuild *g, const eas_node *like, double v) { return like ? number(g, (eas_dtype)like->dtype, v) : NULL; }
+eas_node *gd_num(gbuild *g, const eas_node *like, double v)
+{
+    return like ? number(g, (eas_dtype)like->dtype, v) : NULL;
+}
 
 eas_node *gd_fill(gbuild *g, eas_dtype dt, double v, int batch_dims, int rank, const eas_dim *shape)
 {
@@ -85,7 +93,9 @@ eas_node *gd_rebatch(gbuild *g, eas_node *x, int batch_dims)
 
 eas_node *gd_stop(gbuild *g, eas_node *x)
 {
-    return g->st || !x ? NULL : gb_new(g, GRAPH_STOP_GRADIENT, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 0, NULL, 1, &x);
+    return g->st || !x ? NULL
+                       : gb_new(g, GRAPH_STOP_GRADIENT, (eas_dtype)x->dtype, x->batch_dims, x->rank,
+                                node_shape(x), 0, NULL, 1, &x);
 }
 
 eas_status make_stop_gradient(const graph_call *c, eas_node **out)
@@ -94,7 +104,8 @@ eas_status make_stop_gradient(const graph_call *c, eas_node **out)
     if (r.g.st)
         return rule_done(&r, NULL, out);
     eas_node *x = c->in[0];
-    eas_status st = rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 0, NULL, 1, &x, out);
+    eas_status st =
+        rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 0, NULL, 1, &x, out);
     if (!st)
         (*out)->flags &= (uint16_t)~NODE_KEEPS;
     return st;
@@ -116,7 +127,9 @@ eas_node *gd_aligned(gbuild *g, eas_node *t, int of, int batch_dims, int logical
     if (rank == t->rank)
         return t;
     if (rank > GRAPH_MAX_RANK) {
-        g->st = base_fail(EAS_ERR_VALUE, "eager: a derivative has %d dims; there are at most %d, those of vmap included", rank, GRAPH_MAX_RANK);
+        g->st = base_fail(EAS_ERR_VALUE,
+                          "eager: a derivative has %d dims; there are at most %d, those of vmap included",
+                          rank, GRAPH_MAX_RANK);
         return NULL;
     }
     for (int i = 0; i < e; i++)
@@ -160,7 +173,8 @@ typedef struct group { /* the results of one call of a user's operation */
     const node_rule *rule;
     uint32_t first, last; /* items */
 } group;
-typedef struct again { /* results that are computed once more for a reverse derivative (eas_nodes_checkpoint) */
+/* results that are computed once more for a reverse derivative (eas_nodes_checkpoint) */
+typedef struct again {
     const node_rule *rule;
     eas_node **copies;  /* of the results; made from barriers in place of inputs */
     eas_node *barriers[64]; /* that wait for the cotangent, once it is there */
@@ -236,13 +250,17 @@ static void enter(walk *w, item it)
         *at = w->items.len;
 }
 
-/* A user's rule speaks of what the operation was given: its inputs from 1 on. Without one, those are only for looking at. */
+/* A user's rule speaks of what the operation was given: its inputs from 1 on. Without one, those are only for
+ * looking at. */
 static int first_input(const eas_node *n) { return has_rule(n) ? 1 : 0; }
 static int last_input(const eas_node *n)
 {
     return !has_rule(n) && node_kind(n) == KIND_ALIAS && n->nin ? 1 : n->nin;
 } /* of a checkpoint, too: its result */
-static bool has_results(const eas_node *n) { return node_kind(n) == KIND_CONTROL || node_kind(n) == KIND_CALL; }
+static bool has_results(const eas_node *n)
+{
+    return node_kind(n) == KIND_CONTROL || node_kind(n) == KIND_CALL;
+}
 
 /* A result belongs to whatever node computes it now. */
 static eas_node *input_of(const eas_node *n, int i)
@@ -251,7 +269,8 @@ static eas_node *input_of(const eas_node *n, int i)
     return node_kind(n) == KIND_RESULT ? control_source(n, &index) : node_in(n)[i];
 }
 
-/* Stand-ins (diff_as.c) refer to what they stand for, but only through operations without a derivative: the walk ends there. */
+/* Stand-ins (diff_as.c) refer to what they stand for, but only through operations without a derivative: the
+ * walk ends there. */
 static bool may_depend(const walk *w, const eas_node *n)
 {
     return n->nin && (!w->prune || n->flags & w->prune) && graph_rows[n->op].diff.how != DIFF_ZERO;
@@ -274,7 +293,8 @@ static bool reached(const walk *w, const eas_node *n)
 static eas_node *without_derivative(walk *w, eas_node *x)
 {
     int64_t word = x->batch_dims;
-    eas_node *n = gb_new(&w->g, GRAPH_ALIAS, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 1, &word, 1, &x);
+    eas_node *n = gb_new(&w->g, GRAPH_ALIAS, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 1,
+                         &word, 1, &x);
     if (n)
         enter(w, (item){.n = n});
     return n;
@@ -290,8 +310,9 @@ static bool computed(const eas_node *x)
     return !node_real(x) && x->nin;
 }
 
-/* The results once more, from barriers in place of what was computed before: nothing is shared with the first time. Parameters need no barrier, unless there is nothing else,
- * or they lie in parts: what is gathered of them is not kept from the first time. */
+/* The results once more, from barriers in place of what was computed before: nothing is shared with the first
+ * time. Parameters need no barrier, unless there is nothing else, or they lie in parts: what is gathered of
+ * them is not kept from the first time. */
 static void copy_again(walk *w, eas_node *n, again *a)
 {
     enum { MOST = sizeof a->barriers / sizeof *a->barriers };
@@ -308,8 +329,8 @@ static void copy_again(walk *w, eas_node *n, again *a)
         if (!wanted || a->nbarriers == MOST)
             continue;
         eas_node *token = number(g, EAS_F32, 0);
-        to[i] = token ? gb_new(g, GRAPH_BARRIER, (eas_dtype)in[i]->dtype, in[i]->batch_dims, in[i]->rank, node_shape(in[i]), 0, NULL, 2,
-                               (eas_node *[]){in[i], token})
+        to[i] = token ? gb_new(g, GRAPH_BARRIER, (eas_dtype)in[i]->dtype, in[i]->batch_dims, in[i]->rank,
+                               node_shape(in[i]), 0, NULL, 2, (eas_node *[]){in[i], token})
                       : NULL;
         if (to[i])
             to[i]->flags |= w->symbolic;
@@ -350,7 +371,8 @@ static void wait_for(walk *w, const node_rule *r, eas_node *ct)
             if (with) { /* its token takes the place of the one that waits for nothing */
                 eas_node **mine = &node_in(a->barriers[k])[1], *old = *mine;
                 *mine = node_ref(node_in(with)[1]);
-                a->barriers[k]->depth = with->depth > a->barriers[k]->depth ? with->depth : a->barriers[k]->depth;
+                a->barriers[k]->depth =
+                    with->depth > a->barriers[k]->depth ? with->depth : a->barriers[k]->depth;
                 a->barriers[k]->flags |= (*mine)->flags & (NODE_SYMBOLIC | NODE_SHARDED);
                 node_unref(old);
             }
@@ -383,7 +405,9 @@ static eas_node *opened(walk *w, eas_node *n)
         const item *x = find(w, node_in(n)[i]);
         bool quick = w->reverse && d->each && x && x->active && d->each(NULL, n, i, NULL);
         in[i] = quick ? without_derivative(w, node_in(n)[i]) : node_in(n)[i];
-        if (g->lanes && n->batch_dims) /* an expansion may make rows of lanes where an input has none, and sum over them: it is given lanes */
+        /* an expansion may make rows of lanes where an input has none, and sum over them: it is given lanes
+         */
+        if (g->lanes && n->batch_dims)
             in[i] = gd_aligned(g, in[i], n->batch_dims, n->batch_dims, node_logical_rank(in[i]));
     }
     node_expanding = true;
@@ -403,7 +427,8 @@ typedef struct visit {
     eas_node *through;
 } visit;
 
-/* Everything below root that may depend on a variable, inputs first; without recursion, as chains are long. */
+/* Everything below root that may depend on a variable, inputs first; without recursion, as chains are long.
+ */
 static void follow(walk *w, eas_node *root)
 {
     VEC(visit) stack = {0};
@@ -479,7 +504,8 @@ static eas_status place_of(const eas_node *n, const char *what)
 {
     char file[256];
     int line = 0;
-    const char *name = n->extra && n->extra->kernel ? eas_ir_name(eas_kernel_ir(n->extra->kernel)) : graph_rows[n->op].name;
+    const char *name =
+        n->extra && n->extra->kernel ? eas_ir_name(eas_kernel_ir(n->extra->kernel)) : graph_rows[n->op].name;
     if (!node_place(n, file, sizeof file, &line))
         return base_fail(EAS_ERR_UNAVAILABLE, "eager: %s: %s", name, what);
     return base_fail(EAS_ERR_UNAVAILABLE, "eager: %s at %s:%d: %s", name, file, line, what);
@@ -487,7 +513,9 @@ static eas_status place_of(const eas_node *n, const char *what)
 
 static eas_status no_kernel_rule(const eas_node *n)
 {
-    return place_of(n, "this kernel has no derivative; give its operation a vjp_rule or jvp_rule, or make it with differentiate=True");
+    return place_of(
+        n,
+        "this kernel has no derivative; give its operation a vjp_rule or jvp_rule, or make it with differentiate=True");
 }
 
 /* Takes over what a user's rule made, which is counted as users count. */
@@ -541,7 +569,8 @@ static void forward_many(walk *w, item *it, eas_node *const *t)
     it->many = many;
 }
 
-/* One result of a user's operation at a time: rules are cheap to ask, and equal nodes are shared when they run. */
+/* One result of a user's operation at a time: rules are cheap to ask, and equal nodes are shared when they
+ * run. */
 static eas_node *forward_rule(walk *w, eas_node *n, eas_node *const *t)
 {
     const node_rule *r = n->extra->rule;
@@ -550,7 +579,8 @@ static eas_node *forward_rule(walk *w, eas_node *n, eas_node *const *t)
     if (!out)
         g->st = base_fail_oom((size_t)r->nout);
     else if (!r->jvp)
-        g->st = place_of(n, "its derivative is given for reverse mode only (a vjp rule), so forward mode cannot pass it");
+        g->st = place_of(
+            n, "its derivative is given for reverse mode only (a vjp rule), so forward mode cannot pass it");
     else
         g->st = r->jvp(r->ctx, n->nin - 1, node_in(n) + 1, t + 1, out);
     for (int i = 0; out && i < r->nout; i++) {
@@ -603,8 +633,10 @@ static eas_status check_tangent(const eas_node *t, const eas_node *x, int i, con
     for (int k = 0; k < l && fits; k++)
         fits = node_logical_shape(t)[k] == node_logical_shape(x)[k];
     return fits ? EAS_OK
-                : base_fail(EAS_ERR_VALUE, "%s %d is %s%s, and %s%s is wanted", what, i, eas_dtype_name((eas_dtype)t->dtype),
-                            shape_text(a, sizeof a, node_logical_rank(t), node_logical_shape(t)), eas_dtype_name((eas_dtype)x->dtype),
+                : base_fail(EAS_ERR_VALUE, "%s %d is %s%s, and %s%s is wanted", what, i,
+                            eas_dtype_name((eas_dtype)t->dtype),
+                            shape_text(a, sizeof a, node_logical_rank(t), node_logical_shape(t)),
+                            eas_dtype_name((eas_dtype)x->dtype),
                             shape_text(b, sizeof b, l, node_logical_shape(x)));
 }
 
@@ -620,7 +652,8 @@ static eas_status drop_results(int n, eas_node **out, eas_status st)
     return st;
 }
 
-eas_status eas_nodes_jvp(int nin, eas_node *const *in, eas_node *const *tangents, int nout, eas_node *const *outs, int lanes, eas_node **out)
+eas_status eas_nodes_jvp(int nin, eas_node *const *in, eas_node *const *tangents, int nout,
+                         eas_node *const *outs, int lanes, eas_node **out)
 {
     NEED(!nin || (in && tangents), EAS_ERR_HANDLE);
     NEED(!nout || (outs && out), EAS_ERR_HANDLE);
@@ -659,7 +692,8 @@ static eas_node *summed_to(gbuild *g, eas_node *ct, int e, const eas_node *x)
     for (int i = e; i < ct->rank; i++) {
         int level = own - (i - e), j = i - e - off;
         eas_dim size = node_shape(ct)[i];
-        bool lane = level > 0 && level <= g->lanes, gone = j < 0 && !lane, one = !lane && j >= 0 && node_shape(x)[j] == 1 && size != 1;
+        bool lane = level > 0 && level <= g->lanes, gone = j < 0 && !lane,
+             one = !lane && j >= 0 && node_shape(x)[j] == 1 && size != 1;
         if ((gone && size != 1) || one)
             sum |= 1u << i;
         less |= gone;
@@ -749,14 +783,17 @@ static void reverse_many(walk *w, eas_node *n, eas_node **many)
     free(grads);
 }
 
-/* Through the jvp rule, which is linear in the tangents: placeholders go in, and the cotangents come back to them. */
-static eas_status transposed_rule(walk *w, const node_rule *r, eas_node *n, eas_node *const *cts, eas_node **grads)
+/* Through the jvp rule, which is linear in the tangents: placeholders go in, and the cotangents come back to
+ * them. */
+static eas_status transposed_rule(walk *w, const node_rule *r, eas_node *n, eas_node *const *cts,
+                                  eas_node **grads)
 {
     gbuild *g = &w->g;
     int nin = n->nin - 1;
     eas_node **t = calloc((size_t)nin + 1, sizeof *t), **vars = calloc((size_t)nin + 1, sizeof *vars);
     eas_node **out = calloc((size_t)r->nout + 1, sizeof *out), **got = calloc((size_t)nin + 1, sizeof *got);
-    eas_node **live = calloc((size_t)r->nout + 1, sizeof *live), **lct = calloc((size_t)r->nout + 1, sizeof *lct);
+    eas_node **live = calloc((size_t)r->nout + 1, sizeof *live),
+             **lct = calloc((size_t)r->nout + 1, sizeof *lct);
     int nvars = 0, nlive = 0;
     eas_status st = t && vars && out && got && live && lct ? EAS_OK : base_fail_oom((size_t)nin);
     for (int i = 0; i < nin && !st; i++) {
@@ -764,7 +801,8 @@ static eas_status transposed_rule(walk *w, const node_rule *r, eas_node *n, eas_
         int64_t word = -1;
         if (!wants(w, x) || !diff_float(x))
             continue;
-        t[i] = gb_new(g, GRAPH_INPUT, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 1, &word, 0, NULL);
+        t[i] = gb_new(g, GRAPH_INPUT, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 1, &word, 0,
+                      NULL);
         st = g->st;
         if (!st) {
             t[i]->flags |= NODE_SYMBOLIC;
@@ -795,7 +833,8 @@ static const group *group_of(const walk *w, const node_rule *r)
     return &w->groups.at[i];
 }
 
-/* A rule is asked when the first result of its call, in the order of the walk, is reached: the others come before that on the way back. */
+/* A rule is asked when the first result of its call, in the order of the walk, is reached: the others come
+ * before that on the way back. */
 static void reverse_rule(walk *w, uint32_t k)
 {
     eas_node *n = w->items.at[k].n;
@@ -805,7 +844,8 @@ static void reverse_rule(walk *w, uint32_t k)
         return;
     const node_rule *r = n->extra->rule;
     int nin = n->nin - 1;
-    eas_node **cts = calloc((size_t)r->nout + 1, sizeof *cts), **grads = calloc((size_t)nin + 1, sizeof *grads);
+    eas_node **cts = calloc((size_t)r->nout + 1, sizeof *cts),
+             **grads = calloc((size_t)nin + 1, sizeof *grads);
     if (!cts || !grads)
         w->g.st = base_fail_oom((size_t)nin);
     bool any = false;
@@ -815,11 +855,13 @@ static void reverse_rule(walk *w, uint32_t k)
         any |= o->t != NULL;
     }
     if (!w->g.st && any)
-        w->g.st = r->vjp ? r->vjp(r->ctx, nin, node_in(n) + 1, cts, grads) : transposed_rule(w, r, n, cts, grads);
+        w->g.st =
+            r->vjp ? r->vjp(r->ctx, nin, node_in(n) + 1, cts, grads) : transposed_rule(w, r, n, cts, grads);
     for (int i = 0; i < nin && grads; i++) {
         eas_node *gi = keep(&w->g, grads[i]);
         if (gi && !w->g.st && wants(w, node_in(n)[1 + i]))
-            give(w, node_in(n)[1 + i], summed_to(&w->g, gi, gd_extras(&w->g, gi, n->batch_dims), node_in(n)[1 + i]));
+            give(w, node_in(n)[1 + i],
+                 summed_to(&w->g, gi, gd_extras(&w->g, gi, n->batch_dims), node_in(n)[1 + i]));
     }
     free(cts);
     free(grads);
@@ -854,7 +896,8 @@ static eas_node *seed(gbuild *g, eas_node *ct, const eas_node *out)
     return gd_full(g, gd_aligned(g, ct, out->batch_dims, out->batch_dims, node_logical_rank(out)), out);
 }
 
-eas_status eas_nodes_vjp(int nin, eas_node *const *in, int nout, eas_node *const *outs, eas_node *const *cotangents, int lanes, eas_node **grads)
+eas_status eas_nodes_vjp(int nin, eas_node *const *in, int nout, eas_node *const *outs,
+                         eas_node *const *cotangents, int lanes, eas_node **grads)
 {
     NEED(!nin || (in && grads), EAS_ERR_HANDLE);
     NEED(!nout || (outs && cotangents), EAS_ERR_HANDLE);

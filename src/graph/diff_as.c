@@ -1,5 +1,6 @@
-/* diff_as.c: operations that are differentiated through others: as_<f>(n) records something with the same derivatives as n, of every order, from n's inputs. Its value is
- * never used by anybody but its own derivative.
+/* diff_as.c: operations that are differentiated through others: as_<f>(n) records something with the same
+ * derivatives as n, of every order, from n's inputs. Its value is never used by anybody but its own
+ * derivative.
  */
 #include "graph.h"
 
@@ -60,8 +61,10 @@ static eas_node *as_rows(gbuild *g, eas_node *x, uint32_t axes)
     return y ? gb_reshape(g, y, bd, rank, shape) : NULL;
 }
 
-/* `size` elements of x along the axis from element `by` on, with `fill` where x ends; forth: as many that end `by` before x does, with `fill` in front. */
-static eas_node *shifted(gbuild *g, eas_node *x, int axis, eas_dim by, bool forth, eas_dim size, eas_node *fill)
+/* `size` elements of x along the axis from element `by` on, with `fill` where x ends; forth: as many that end
+ * `by` before x does, with `fill` in front. */
+static eas_node *shifted(gbuild *g, eas_node *x, int axis, eas_dim by, bool forth, eas_dim size,
+                         eas_node *fill)
 {
     int64_t before[GRAPH_MAX_RANK] = {0};
     eas_dim shape[GRAPH_MAX_RANK];
@@ -70,14 +73,16 @@ static eas_node *shifted(gbuild *g, eas_node *x, int axis, eas_dim by, bool fort
     memcpy(shape, node_shape(x), sizeof *shape * x->rank);
     before[axis] = forth ? by : 0;
     shape[axis] = gb_dim(g, EAS_DIM_ADD, shape[axis], by);
-    eas_node *y = gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, x->rank, before, 2, (eas_node *[]){x, fill});
+    eas_node *y = gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, x->rank,
+                         before, 2, (eas_node *[]){x, fill});
     return gb_slice(g, y, axis, forth ? 0 : by, size, 1);
 }
 
 /* Sizes that are not known when it is recorded are taken to be below this. */
 enum { MOST_STEPS = 31 };
 
-/* Does a running product of n elements have step k? by: how far it reaches, never beyond n: what is padded has up to 2n elements, whatever n turns out to be. */
+/* Does a running product of n elements have step k? by: how far it reaches, never beyond n: what is padded
+ * has up to 2n elements, whatever n turns out to be. */
 static bool has_step(gbuild *g, eas_dim n, int k, eas_dim *by)
 {
     *by = (int64_t)1 << k;
@@ -95,7 +100,10 @@ static eas_node *running_product(gbuild *g, eas_node *x, int axis, bool reverse)
     return x;
 }
 
-eas_node *as_cumprod(gbuild *g, eas_node *n) { return running_product(g, node_in(n)[0], (int)node_words(n)[0], node_words(n)[1] != 0); }
+eas_node *as_cumprod(gbuild *g, eas_node *n)
+{
+    return running_product(g, node_in(n)[0], (int)node_words(n)[0], node_words(n)[1] != 0);
+}
 
 eas_node *as_prod(gbuild *g, eas_node *n)
 {
@@ -105,14 +113,16 @@ eas_node *as_prod(gbuild *g, eas_node *n)
     int axis = y->rank - 1;
     eas_dim m = node_shape(y)[axis];
     if (m == 0)
-        return like(g, gb_reduce(g, GRAPH_REDUCE_SUM, y, 1u << axis, false), n); /* of nothing: no derivative either */
+        /* of nothing: no derivative either */
+        return like(g, gb_reduce(g, GRAPH_REDUCE_SUM, y, 1u << axis, false), n);
     if (!dim_known(m)) {
         y = running_product(g, y, axis, true);
         return like(g, gb_slice(g, y, axis, 0, 1, 1), n);
     }
     for (; m > 1 && y && !g->st; m = (m + 1) / 2) {
         eas_dim half = (m + 1) / 2;
-        y = gd2(g, GRAPH_MUL, gb_slice(g, y, axis, 0, half, 1), shifted(g, y, axis, half, false, half, gd_num(g, y, 1)));
+        y = gd2(g, GRAPH_MUL, gb_slice(g, y, axis, 0, half, 1),
+                shifted(g, y, axis, half, false, half, gd_num(g, y, 1)));
     }
     return like(g, y, n);
 }
@@ -124,14 +134,16 @@ static eas_node *chosen(gbuild *g, eas_node *x, eas_node *index, int axis, const
     int64_t word = axis;
     if (g->st || !x || !index)
         return NULL;
-    return gb_new(g, GRAPH_TAKE_ALONG_AXIS, (eas_dtype)x->dtype, n->batch_dims, n->rank, node_shape(n), 1, &word, 2, (eas_node *[]){x, index});
+    return gb_new(g, GRAPH_TAKE_ALONG_AXIS, (eas_dtype)x->dtype, n->batch_dims, n->rank, node_shape(n), 1,
+                  &word, 2, (eas_node *[]){x, index});
 }
 
 eas_node *as_sort(gbuild *g, eas_node *n)
 {
     eas_node *x = node_in(n)[0];
     int64_t words[3] = {node_words(n)[0], node_words(n)[1], 1};
-    eas_node *index = gb_new(g, GRAPH_ARGSORT, EAS_I64, n->batch_dims, n->rank, node_shape(n), 3, words, 1, &x);
+    eas_node *index =
+        gb_new(g, GRAPH_ARGSORT, EAS_I64, n->batch_dims, n->rank, node_shape(n), 3, words, 1, &x);
     return chosen(g, x, index, (int)words[0], n);
 }
 
@@ -145,9 +157,11 @@ eas_node *as_cumextreme(gbuild *g, eas_node *n)
     eas_node *at = gb_iota_at(g, size, EAS_I64, n->rank - 1 - axis);
     eas_node *other = reverse ? gb_size(g, size, EAS_I64) : gb_int(g, EAS_I64, -1);
     eas_node *met = gd_where(g, gd2(g, GRAPH_EQUAL, x, n), at, other);
-    eas_node *index =
-        met ? gb_new(g, reverse ? GRAPH_CUMMIN : GRAPH_CUMMAX, EAS_I64, n->batch_dims, n->rank, node_shape(n), 2, node_words(n), 1, &met) : NULL;
-    eas_node *last = gd2(g, GRAPH_SUB, gb_size(g, size, EAS_I64), gb_int(g, EAS_I64, 1)); /* of NaNs none is equal: any index will do */
+    eas_node *index = met ? gb_new(g, reverse ? GRAPH_CUMMIN : GRAPH_CUMMAX, EAS_I64, n->batch_dims, n->rank,
+                                   node_shape(n), 2, node_words(n), 1, &met)
+                          : NULL;
+    /* of NaNs none is equal: any index will do */
+    eas_node *last = gd2(g, GRAPH_SUB, gb_size(g, size, EAS_I64), gb_int(g, EAS_I64, 1));
     index = gd2(g, GRAPH_MAXIMUM, gd2(g, GRAPH_MINIMUM, index, last), gb_int(g, EAS_I64, 0));
     return chosen(g, x, index, axis, n);
 }
@@ -227,33 +241,40 @@ static plain plain_scatter(gbuild *g, eas_node *n)
     eas_node *k = gb_typed(g, index, EAS_I64);
     k = k ? gb_reshape(g, k, p.u->batch_dims, p.u->rank, ones) : NULL;
     eas_node *size = gb_size(g, node_shape(x)[axis], EAS_I64);
-    k = gd_where(g, gd2(g, GRAPH_LESS, k, gb_int(g, EAS_I64, 0)), gd2(g, GRAPH_ADD, k, size), k); /* negative: from the end */
+    /* negative: from the end */
+    k = gd_where(g, gd2(g, GRAPH_LESS, k, gb_int(g, EAS_I64, 0)), gd2(g, GRAPH_ADD, k, size), k);
     p.index = k ? gb_broadcast(g, k, p.u->batch_dims, p.u->rank, node_shape(p.u)) : NULL;
     return p;
 }
 
 static eas_node *take(gbuild *g, eas_node *x, eas_node *index)
 {
-    return g->st || !x || !index ? NULL : gb_apply(g, GRAPH_TAKE_ALONG_AXIS, 2, (eas_node *[]){x, index}, 1, (int64_t[]){-1});
+    return g->st || !x || !index
+             ? NULL
+             : gb_apply(g, GRAPH_TAKE_ALONG_AXIS, 2, (eas_node *[]){x, index}, 1, (int64_t[]){-1});
 }
 
 static eas_node *put(gbuild *g, eas_node *x, eas_node *index, eas_node *u, int how)
 {
-    return g->st || !x || !index || !u ? NULL : gb_apply(g, GRAPH_PUT_ALONG_AXIS, 3, (eas_node *[]){x, index, u}, 2, (int64_t[]){-1, how});
+    return g->st || !x || !index || !u
+             ? NULL
+             : gb_apply(g, GRAPH_PUT_ALONG_AXIS, 3, (eas_node *[]){x, index, u}, 2, (int64_t[]){-1, how});
 }
 
 /* Those that are the extreme share the derivative. */
 static eas_node *scatter_extreme(gbuild *g, const plain *p, eas_node *top)
 {
     eas_dtype dt = (eas_dtype)p->x->dtype;
-    eas_node *of_x = gb_cast(g, gd2(g, GRAPH_EQUAL, p->x, top), dt), *of_u = gb_cast(g, gd2(g, GRAPH_EQUAL, p->u, take(g, top, p->index)), dt);
+    eas_node *of_x = gb_cast(g, gd2(g, GRAPH_EQUAL, p->x, top), dt),
+             *of_u = gb_cast(g, gd2(g, GRAPH_EQUAL, p->u, take(g, top, p->index)), dt);
     eas_node *count = gd_stop(g, put(g, of_x, p->index, of_u, SCATTER_ADD));
     eas_node *x = gd2(g, GRAPH_MUL, p->x, gd_stop(g, gd2(g, GRAPH_DIV, of_x, count)));
     eas_node *u = gd2(g, GRAPH_MUL, p->u, gd_stop(g, gd2(g, GRAPH_DIV, of_u, take(g, count, p->index))));
     return put(g, x, p->index, u, SCATTER_ADD);
 }
 
-/* Updates in the order of their places; running products that begin anew at each place; the last of a place is the product of all. */
+/* Updates in the order of their places; running products that begin anew at each place; the last of a place
+ * is the product of all. */
 static eas_node *scatter_product(gbuild *g, const plain *p)
 {
     eas_node *order = gb_apply(g, GRAPH_ARGSORT, 1, &p->index, 2, (int64_t[]){-1, 0});
@@ -279,6 +300,7 @@ eas_node *as_scatter(gbuild *g, eas_node *n)
     plain p = plain_scatter(g, n);
     if (g->st)
         return NULL;
-    eas_node *y = how == SCATTER_MUL ? scatter_product(g, &p) : scatter_extreme(g, &p, last_axis(g, n, axis, 1, node_shape(n)[axis]));
+    eas_node *y = how == SCATTER_MUL ? scatter_product(g, &p)
+                                     : scatter_extreme(g, &p, last_axis(g, n, axis, 1, node_shape(n)[axis]));
     return y ? gd_rebatch(g, gb_move(g, y, y->rank - 1, axis), n->batch_dims) : NULL;
 }

@@ -1,10 +1,13 @@
 /* diff_control.c: derivatives of loops and branches.
  *
- * Forward, the body carries tangents beside its values: one loop does both. Reverse of a loop, two loops: one as before that also stacks what the derivative of the body
- * needs of each trip (residuals), and one that goes the other way, with the cotangents of what is carried, and sums of the gradients of what is captured. Of a branch the side that
- * was taken runs again in the branch of its derivative. The loop that stacks residuals takes the place of the one that was recorded (node_extra.wider), so nothing runs twice.
+ * Forward, the body carries tangents beside its values: one loop does both. Reverse of a loop, two loops: one
+ * as before that also stacks what the derivative of the body needs of each trip (residuals), and one that
+ * goes the other way, with the cotangents of what is carried, and sums of the gradients of what is captured.
+ * Of a branch the side that was taken runs again in the branch of its derivative. The loop that stacks
+ * residuals takes the place of the one that was recorded (node_extra.wider), so nothing runs twice.
  *
- * Tangents have dims in front of what they are tangents of (diff.c). Carried ones must not grow from trip to trip, so their types are found first, by trying.
+ * Tangents have dims in front of what they are tangents of (diff.c). Carried ones must not grow from trip to
+ * trip, so their types are found first, by trying.
  */
 #include "graph.h"
 
@@ -12,7 +15,8 @@
 
 /* ---- one node that gives all that another gives ---- */
 
-static _Thread_local int inside; /* bodies that are being differentiated: their nodes belong to others, and stay as they are */
+/* bodies that are being differentiated: their nodes belong to others, and stay as they are */
+static _Thread_local int inside;
 
 bool diff_in_body(void) { return inside > 0; }
 
@@ -71,7 +75,8 @@ static eas_node *keep(gbuild *g, eas_node *n) /* a counted reference goes to the
     return n;
 }
 
-static eas_node *placeholder(gbuild *g, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, eas_device *device)
+static eas_node *placeholder(gbuild *g, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape,
+                             eas_device *device)
 {
     int64_t word = -1;
     eas_node *n = gb_new(g, GRAPH_INPUT, dt, batch_dims, rank, shape, 1, &word, 0, NULL);
@@ -106,7 +111,8 @@ static bool begin(work *w, gbuild *g, eas_node *n)
         if (i < w->nc)
             w->in[i] = like(g, w->outs[i]);
         else
-            w->in[i] = placeholder(g, (eas_dtype)x->dtype, x->batch_dims < x->rank ? x->batch_dims : 0, x->rank - 1, node_shape(x) + 1, x->device);
+            w->in[i] = placeholder(g, (eas_dtype)x->dtype, x->batch_dims < x->rank ? x->batch_dims : 0,
+                                   x->rank - 1, node_shape(x) + 1, x->device);
     }
     return !g->st;
 }
@@ -117,7 +123,8 @@ static void end(work *w)
     free(w->outs);
 }
 
-/* Dims in front of a tensor that is gone through, or stacked, against the trips: (trips, e dims, element) for the loop, (e dims, trips, element) outside. */
+/* Dims in front of a tensor that is gone through, or stacked, against the trips: (trips, e dims, element) for
+ * the loop, (e dims, trips, element) outside. */
 static eas_node *trips_first(gbuild *g, eas_node *t, int e) { return t && e ? gb_move(g, t, e, 0) : t; }
 static eas_node *trips_behind(gbuild *g, eas_node *t, int e) { return t && e ? gb_move(g, t, 0, e) : t; }
 
@@ -153,7 +160,8 @@ static eas_node *as_type(gbuild *g, eas_node *t, const eas_node *type)
         return NULL;
     if (!t)
         return gd_fill(g, (eas_dtype)type->dtype, 0, type->batch_dims, type->rank, node_shape(type));
-    return gd_rebatch(g, gb_broadcast(g, t, type->batch_dims, type->rank, node_shape(type)), type->batch_dims);
+    return gd_rebatch(g, gb_broadcast(g, t, type->batch_dims, type->rank, node_shape(type)),
+                      type->batch_dims);
 }
 
 /* A placeholder in place of *type that holds t, too. true: it does already. */
@@ -223,7 +231,8 @@ static void loop_forth(work *w, eas_node *const *t, eas_node **out)
 {
     gbuild *g = w->g;
     int nc = w->nc, ns = w->ns, nk = w->nk;
-    duals d = {room(g, (size_t)w->c->nin, sizeof(eas_node *)), room(g, (size_t)(nc + nk), sizeof(eas_node *))};
+    duals d = {room(g, (size_t)w->c->nin, sizeof(eas_node *)),
+               room(g, (size_t)(nc + nk), sizeof(eas_node *))};
     list init = {0}, state = {0}, next = {0}, scanned = {0}, element = {0}, stacked = {0};
     for (int i = 0; i < w->c->nin && !g->st; i++) {
         int e = t[i] ? gd_extra(t[i], node_in(w->n)[i]) : 0;
@@ -251,7 +260,8 @@ static void loop_forth(work *w, eas_node *const *t, eas_node **out)
     for (int dual = 0; dual < 2; dual++)
         for (int i = nc; i < nc + ns && !g->st; i++)
             if (!dual || d.type[i]) {
-                push(g, &scanned, dual ? trips_first(g, t[i], gd_extra(t[i], node_in(w->n)[i])) : node_in(w->n)[i]);
+                push(g, &scanned,
+                     dual ? trips_first(g, t[i], gd_extra(t[i], node_in(w->n)[i])) : node_in(w->n)[i]);
                 push(g, &element, dual ? d.type[i] : w->in[i]);
             }
     for (int dual = 0; dual < 2; dual++)
@@ -277,7 +287,8 @@ static void loop_forth(work *w, eas_node *const *t, eas_node **out)
             }
     }
     free(made), free(d.type), free(d.out);
-    vec_free(&init), vec_free(&state), vec_free(&next), vec_free(&scanned), vec_free(&element), vec_free(&stacked);
+    vec_free(&init), vec_free(&state), vec_free(&next), vec_free(&scanned), vec_free(&element),
+        vec_free(&stacked);
 }
 
 /* Both sides give values and tangents. */
@@ -286,7 +297,8 @@ static void branch_forth(work *w, eas_node *const *t, eas_node **out)
     gbuild *g = w->g;
     int n = w->c->fn[0].n, nin = w->c->nin;
     eas_node **dot[2] = {room(g, (size_t)n, sizeof(eas_node *)), room(g, (size_t)n, sizeof(eas_node *))};
-    eas_node **all[2] = {room(g, 2 * (size_t)n, sizeof(eas_node *)), room(g, 2 * (size_t)n, sizeof(eas_node *))};
+    eas_node **all[2] = {room(g, 2 * (size_t)n, sizeof(eas_node *)),
+                         room(g, 2 * (size_t)n, sizeof(eas_node *))};
     eas_node **made = room(g, 2 * (size_t)n, sizeof *made), **type = room(g, (size_t)n, sizeof *type);
     for (int f = 0; f < 2 && !g->st; f++) {
         list vars = {0}, ts = {0};
@@ -522,8 +534,9 @@ static void go_through(gbuild *g, backward *b, eas_node *tensor, eas_node *eleme
 
 /* ---- gradients of matrices, after the loop ----
  *
- * The gradient of a captured matrix is a sum over trips of x^T c: x from a stack, c from the way back. Rather than adding to it trip by trip, the loop stacks c, and one product
- * over the rows of all trips (pass/rows.c) follows it. */
+ * The gradient of a captured matrix is a sum over trips of x^T c: x from a stack, c from the way back. Rather
+ * than adding to it trip by trip, the loop stacks c, and one product over the rows of all trips (pass/rows.c)
+ * follows it. */
 typedef struct late {
     eas_node *x; /* the stack; NULL: summed up in the loop */
     int c; /* which of what is stacked beside gradients of elements */
@@ -540,13 +553,16 @@ static eas_node *stack_of(const work *w, const list *residuals, eas_node *const 
     return NULL;
 }
 
-static bool sum_late(const work *w, const list *residuals, eas_node *const *stacks, const eas_node *n, list *cts, late *out)
+static bool sum_late(const work *w, const list *residuals, eas_node *const *stacks, const eas_node *n,
+                     list *cts, late *out)
 {
     enum { TALL = 4 };
-    if (w->g->st || w->g->lanes || node_kind(n) != KIND_MATMUL || n->rank != 2 || n->batch_dims || node_kind(node_in(n)[0]) != KIND_PERMUTE)
+    if (w->g->st || w->g->lanes || node_kind(n) != KIND_MATMUL || n->rank != 2 || n->batch_dims ||
+        node_kind(node_in(n)[0]) != KIND_PERMUTE)
         return false;
     eas_node *x = node_in(node_in(n)[0])[0], *c = node_in(n)[1], *stack = stack_of(w, residuals, stacks, x);
-    if (!stack || stack->rank != 3 || stack->batch_dims || x->rank != 2 || x->batch_dims || c->rank != 2 || c->batch_dims)
+    if (!stack || stack->rank != 3 || stack->batch_dims || x->rank != 2 || x->batch_dims || c->rank != 2 ||
+        c->batch_dims)
         return false;
     const eas_dim rows = node_shape(x)[0], cols = node_shape(x)[1];
     if (!dim_known(rows) || !dim_known(cols) || rows > TALL * cols ||
@@ -571,7 +587,9 @@ static eas_node *summed_late(gbuild *g, eas_node *x, eas_node *cs)
     shape[1] = node_shape(x)[2];
     shape[2] = node_shape(cs)[2];
     eas_node *turned = gb_permute(g, x, (int[]){0, 2, 1});
-    eas_node *each = turned ? gb_new(g, GRAPH_MATMUL, (eas_dtype)cs->dtype, 0, 3, shape, 0, NULL, 2, (eas_node *[]){turned, cs}) : NULL;
+    eas_node *each = turned ? gb_new(g, GRAPH_MATMUL, (eas_dtype)cs->dtype, 0, 3, shape, 0, NULL, 2,
+                                     (eas_node *[]){turned, cs})
+                            : NULL;
     return each ? gb_reduce(g, GRAPH_REDUCE_SUM, each, 1, false) : NULL;
 }
 
@@ -585,7 +603,8 @@ static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node
     backward b = {0};
     for (int i = 0; i < nc + nk && !g->st; i++)
         if (ct[i])
-            p.ct[i] = i < nc ? like(g, ct[i]) : element_like(g, ct[i], gd_extra(ct[i], w->outs[i]) - 1, w->outs[i]);
+            p.ct[i] =
+                i < nc ? like(g, ct[i]) : element_like(g, ct[i], gd_extra(ct[i], w->outs[i]) - 1, w->outs[i]);
     for (bool settled = false; !settled && !g->st;) {
         pull_body(w, wanted, &p);
         settled = true;
@@ -629,8 +648,9 @@ static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node
         outside(w, (int)b.stacked.len, b.stacked.at);
     }
     eas_node **made = room(g, b.next.len + b.stacked.len, sizeof *made);
-    eas_loop l = {(int)b.next.len,    b.init.at,    b.state.at,   b.next.at,          NULL,         w->c->length,
-                  (int)b.scanned.len, b.scanned.at, b.element.at, (int)b.stacked.len, b.stacked.at, !w->c->reverse};
+    eas_loop l = {(int)b.next.len, b.init.at,          b.state.at,   b.next.at,    NULL,
+                  w->c->length,    (int)b.scanned.len, b.scanned.at, b.element.at, (int)b.stacked.len,
+                  b.stacked.at,    !w->c->reverse};
     if (b.next.len + b.stacked.len)
         loop(g, &l, false, made);
     if (!g->st) {
@@ -643,7 +663,8 @@ static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node
         at = sums;
         for (int i = nc + ns; i < nin; i++)
             if (wanted[i] && p.grad[i])
-                grads[i] = after[i].x ? summed_late(g, after[i].x, made[behind + elements + after[i].c]) : made[at++];
+                grads[i] = after[i].x ? summed_late(g, after[i].x, made[behind + elements + after[i].c])
+                                      : made[at++];
         for (int i = nc; i < nc + ns && !g->st; i++)
             if (wanted[i] && p.grad[i]) {
                 int e = gd_extra(p.grad[i], w->in[i]);
@@ -651,25 +672,30 @@ static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node
             }
         for (int i = 0; i < nin && !g->st; i++)
             if (grads[i])
-                grads[i] = gd_rebatch(g, grads[i], gd_extra(grads[i], node_in(w->n)[i]) + node_in(w->n)[i]->batch_dims);
+                grads[i] = gd_rebatch(g, grads[i],
+                                      gd_extra(grads[i], node_in(w->n)[i]) + node_in(w->n)[i]->batch_dims);
     }
     free(made), free(stacks), free(slot), free(p.ct), free(p.grad), free(after);
     vec_free(&residuals), vec_free(&cts);
-    vec_free(&b.init), vec_free(&b.state), vec_free(&b.next), vec_free(&b.scanned), vec_free(&b.element), vec_free(&b.stacked);
+    vec_free(&b.init), vec_free(&b.state), vec_free(&b.next), vec_free(&b.scanned), vec_free(&b.element),
+        vec_free(&b.stacked);
 }
 
-/* A loop with a condition and a bound, as one of so many trips in which the state stays once the condition fails. Then that is differentiated. */
+/* A loop with a condition and a bound, as one of so many trips in which the state stays once the condition
+ * fails. Then that is differentiated. */
 static void bounded_back(work *w, eas_node *const *ct, const bool *wanted, eas_node **grads)
 {
     gbuild *g = w->g;
     int nc = w->nc;
-    eas_node **next = room(g, (size_t)nc, sizeof *next), **made = room(g, (size_t)nc, sizeof *made), **chosen = room(g, (size_t)nc, sizeof *chosen);
+    eas_node **next = room(g, (size_t)nc, sizeof *next), **made = room(g, (size_t)nc, sizeof *made),
+             **chosen = room(g, (size_t)nc, sizeof *chosen);
     list vars = {0}, outs = {0}, cts = {0};
     node_open_branches(1);
     for (int i = 0; i < nc && !g->st; i++)
         next[i] = w->outs[i];
     if (!g->st)
-        control_replace(g, nc, w->in, w->in, nc, next, false); /* recorded again, so that it belongs to the branch */
+        /* recorded again, so that it belongs to the branch */
+        control_replace(g, nc, w->in, w->in, nc, next, false);
     if (!g->st)
         outside(w, nc, next);
     if (g->st)
@@ -777,11 +803,14 @@ static eas_status unbounded(const eas_node *n)
     char at[300] = "";
     if (known)
         snprintf(at, sizeof at, " at %s:%d", file, line);
-    return base_fail(EAS_ERR_VALUE,
-                     "eager.while_loop%s: reverse mode keeps something of each trip, so it must know how many there can be: give max_steps=", at);
+    return base_fail(
+        EAS_ERR_VALUE,
+        "eager.while_loop%s: reverse mode keeps something of each trip, so it must know how many there can be: give max_steps=",
+        at);
 }
 
-eas_status diff_control_back(gbuild *g, eas_node *n, eas_node *const *ct, const bool *wanted, eas_node **grads)
+eas_status diff_control_back(gbuild *g, eas_node *n, eas_node *const *ct, const bool *wanted,
+                             eas_node **grads)
 {
     work w;
     if (begin(&w, g, n)) {

@@ -1,17 +1,21 @@
 /* diff_keep.c: a pullback whose result may be read before it is called.
  *
- * The result is then computed by one program and the gradients by another, and the second one would compute the forward pass once more. So the derivative is
- * recorded early, for placeholders in place of cotangents: whatever does not depend on them and is used by something that does is a residual. Computing the result
- * computes the residuals as well (eas_nodes_realize asks diff_residuals), and pulling puts cotangents in place of the placeholders.
+ * The result is then computed by one program and the gradients by another, and the second one would compute
+ * the forward pass once more. So the derivative is recorded early, for placeholders in place of cotangents:
+ * whatever does not depend on them and is used by something that does is a residual. Computing the result
+ * computes the residuals as well (eas_nodes_realize asks diff_residuals), and pulling puts cotangents in
+ * place of the placeholders.
  *
- * References go one way: the result under its untaped name holds the pullback until it has data, the pullback holds the taped graph.
+ * References go one way: the result under its untaped name holds the pullback until it has data, the pullback
+ * holds the taped graph.
  */
 #include "graph.h"
 
 struct eas_pullback {
     _Atomic uint32_t refs;
     int nin, nout, lanes;
-    eas_node **in, **outs;      /* counted as users count: what they are stays in memory when it is computed */
+    /* counted as users count: what they are stays in memory when it is computed */
+    eas_node **in, **outs;
     eas_node **cts, **grads;    /* NULL until it is recorded: placeholders, and gradients made of them */
     bool failed;                /* to record it: a user's rule reads data */
 };
@@ -43,7 +47,8 @@ void eas_pullback_release(eas_pullback *p)
     free(p);
 }
 
-eas_status eas_pullback_new(int nin, eas_node *const *in, int nout, eas_node *const *outs, int lanes, eas_pullback **out)
+eas_status eas_pullback_new(int nin, eas_node *const *in, int nout, eas_node *const *outs, int lanes,
+                            eas_pullback **out)
 {
     NEED(out, EAS_ERR_HANDLE);
     NEED(!nin || in, EAS_ERR_HANDLE);
@@ -51,7 +56,8 @@ eas_status eas_pullback_new(int nin, eas_node *const *in, int nout, eas_node *co
     eas_pullback *p = *out = calloc(1, sizeof *p);
     if (!p)
         return base_fail_oom(sizeof *p);
-    *p = (eas_pullback){.nin = nin, .nout = nout, .lanes = lanes, .in = copied(nin, in), .outs = copied(nout, outs)};
+    *p = (eas_pullback){
+        .nin = nin, .nout = nout, .lanes = lanes, .in = copied(nin, in), .outs = copied(nout, outs)};
     atomic_init(&p->refs, 1);
     if (p->in && p->outs)
         return EAS_OK;
@@ -105,7 +111,8 @@ static eas_status placeholders(eas_pullback *p)
         int64_t word = -1;
         if (!diff_float(x))
             continue;
-        st = node_new(GRAPH_INPUT, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 1, &word, 0, NULL, &p->cts[i]);
+        st = node_new(GRAPH_INPUT, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 1, &word, 0,
+                      NULL, &p->cts[i]);
         if (st)
             break;
         p->cts[i]->flags |= NODE_SYMBOLIC;
@@ -122,7 +129,8 @@ static bool recorded(eas_pullback *p)
         return !p->failed;
     p->cts = calloc((size_t)p->nout + 1, sizeof *p->cts);
     p->grads = calloc((size_t)p->nin + 1, sizeof *p->grads);
-    p->failed = !plain(p) || !p->cts || !p->grads || placeholders(p) || eas_nodes_vjp(p->nin, p->in, p->nout, p->outs, p->cts, p->lanes, p->grads);
+    p->failed = !plain(p) || !p->cts || !p->grads || placeholders(p) ||
+                eas_nodes_vjp(p->nin, p->in, p->nout, p->outs, p->cts, p->lanes, p->grads);
     return !p->failed;
 }
 
@@ -142,10 +150,11 @@ static bool is_view(const eas_node *n)
 static bool is_cheap(const eas_node *n)
 {
     const char *ir = graph_rows[n->op].ir;
-    if (n->op == GRAPH_ADD || n->op == GRAPH_MUL || n->op == GRAPH_SQUARE || n->op == GRAPH_RELU || n->op == GRAPH_RECIPROCAL ||
-        graph_rows[n->op].make == make_compare)
+    if (n->op == GRAPH_ADD || n->op == GRAPH_MUL || n->op == GRAPH_SQUARE || n->op == GRAPH_RELU ||
+        n->op == GRAPH_RECIPROCAL || graph_rows[n->op].make == make_compare)
         return true;
-    return node_kind(n) == KIND_CAST || is_view(n) || (node_kind(n) == KIND_MAP && ir && !(ir_rows[eas_op_find(ir)].flags & IR_EXPAND));
+    return node_kind(n) == KIND_CAST || is_view(n) ||
+           (node_kind(n) == KIND_MAP && ir && !(ir_rows[eas_op_find(ir)].flags & IR_EXPAND));
 }
 
 typedef struct search {
@@ -187,7 +196,8 @@ static bool follows(const search *s, const eas_node *n, int depth)
     return true;
 }
 
-/* What does not depend on the placeholders, and is used by something that does. Of results that follow from others, only the others. */
+/* What does not depend on the placeholders, and is used by something that does. Of results that follow from
+ * others, only the others. */
 static void look(search *s, const eas_pullback *p)
 {
     for (int i = 0; i < p->nin; i++)
@@ -229,7 +239,8 @@ static eas_status from_result(eas_node *n, diff_nodes *out)
     return st;
 }
 
-/* Torch's way: backward() takes the derivative of a traced tensor anew, and finds nodes that were recorded, not those that this derivative makes. Rules of users are not asked. */
+/* Torch's way: backward() takes the derivative of a traced tensor anew, and finds nodes that were recorded,
+ * not those that this derivative makes. Rules of users are not asked. */
 static eas_status from_traced(eas_node *n, const diff_set *recorded_nodes, diff_nodes *out)
 {
     eas_node **leaves = NULL;
@@ -293,7 +304,8 @@ eas_status eas_pullback_call(eas_pullback *p, eas_node *const *cotangents, eas_n
     NEED(p, EAS_ERR_HANDLE);
     NEED(!p->nout || cotangents, EAS_ERR_HANDLE);
     NEED(!p->nin || grads, EAS_ERR_HANDLE);
-    if (!p->grads || p->failed || !fits(p, cotangents)) /* nobody read the result first: one program computes all */
+    /* nobody read the result first: one program computes all */
+    if (!p->grads || p->failed || !fits(p, cotangents))
         return eas_nodes_vjp(p->nin, p->in, p->nout, p->outs, cotangents, p->lanes, grads);
     gbuild g = {0};
     eas_node *none;

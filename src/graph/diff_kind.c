@@ -1,7 +1,9 @@
-/* diff_kind.c: derivatives of the kinds that are linear. Forth, a tangent goes through the same operation; back, a cotangent goes through its transpose.
+/* diff_kind.c: derivatives of the kinds that are linear. Forth, a tangent goes through the same operation;
+ * back, a cotangent goes through its transpose.
  *
- * A tangent lies behind `extra` dims (graph.h), so axes in a node's words are shifted by those. Sizes of batch dims are read from the tangent, which may have lanes
- * where the node has none; sizes of logical dims from the node.
+ * A tangent lies behind `extra` dims (graph.h), so axes in a node's words are shifted by those. Sizes of
+ * batch dims are read from the tangent, which may have lanes where the node has none; sizes of logical dims
+ * from the node.
  */
 #include "graph.h"
 
@@ -12,9 +14,11 @@ typedef struct moved {
     int rank;
 } moved;
 
-static eas_node *node1(gbuild *g, uint16_t op, eas_node *x, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words)
+static eas_node *node1(gbuild *g, uint16_t op, eas_node *x, int batch_dims, int rank, const eas_dim *shape,
+                       int nwords, const int64_t *words)
 {
-    return g->st || !x ? NULL : gb_new(g, op, (eas_dtype)x->dtype, batch_dims, rank, shape, nwords, words, 1, &x);
+    return g->st || !x ? NULL
+                       : gb_new(g, op, (eas_dtype)x->dtype, batch_dims, rank, shape, nwords, words, 1, &x);
 }
 
 /* ---- reshape ---- */
@@ -23,23 +27,28 @@ static eas_node *node1(gbuild *g, uint16_t op, eas_node *x, int batch_dims, int 
 static bool same_batch(const eas_node *x, const eas_node *y)
 {
     for (int i = 1; i <= x->batch_dims || i <= y->batch_dims; i++) {
-        eas_dim a = i <= x->batch_dims ? node_shape(x)[x->batch_dims - i] : 1, b = i <= y->batch_dims ? node_shape(y)[y->batch_dims - i] : 1;
+        eas_dim a = i <= x->batch_dims ? node_shape(x)[x->batch_dims - i] : 1,
+                b = i <= y->batch_dims ? node_shape(y)[y->batch_dims - i] : 1;
         if (a != b)
             return false;
     }
     return true;
 }
 
-/* t of `from` in the shape of `to`. Where batch dims stay batch dims, t keeps its own, as many as `to` has; else everything behind the extra dims is one. */
+/* t of `from` in the shape of `to`. Where batch dims stay batch dims, t keeps its own, as many as `to` has;
+ * else everything behind the extra dims is one. */
 static eas_node *reshaped(gbuild *g, eas_node *t, const eas_node *from, const eas_node *to)
 {
     eas_dim shape[3 * GRAPH_MAX_RANK];
-    int lf = node_logical_rank(from), lt = node_logical_rank(to), rank = 0, e = gd_extras(g, t, from->batch_dims);
-    bool apart = same_batch(from, to) && gb_product(g, lf, node_logical_shape(from)) == gb_product(g, lt, node_logical_shape(to));
+    int lf = node_logical_rank(from), lt = node_logical_rank(to), rank = 0,
+        e = gd_extras(g, t, from->batch_dims);
+    bool apart = same_batch(from, to) &&
+                 gb_product(g, lf, node_logical_shape(from)) == gb_product(g, lt, node_logical_shape(to));
     if (g->st)
         return NULL;
     if (apart) {
-        int have = t->batch_dims - e, lanes = have < g->lanes ? have : g->lanes, want = to->batch_dims > lanes ? to->batch_dims : lanes;
+        int have = t->batch_dims - e, lanes = have < g->lanes ? have : g->lanes,
+            want = to->batch_dims > lanes ? to->batch_dims : lanes;
         for (int i = 0; i < e; i++)
             shape[rank++] = node_shape(t)[i];
         for (int i = have; i < want; i++)
@@ -122,23 +131,27 @@ static eas_node *updated(gbuild *g, eas_node *x, eas_node *u, const int64_t *wor
 {
     if (g->st || !x || !u)
         return NULL;
-    return gb_new(g, GRAPH_SLICE_UPDATE, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 2 * x->rank, words, 2, (eas_node *[]){x, u});
+    return gb_new(g, GRAPH_SLICE_UPDATE, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x),
+                  2 * x->rank, words, 2, (eas_node *[]){x, u});
 }
 
 static eas_node *padded(gbuild *g, eas_node *x, const int64_t *before, const eas_dim *shape)
 {
     if (g->st || !x)
         return NULL;
-    return gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, x->rank, before, 2, (eas_node *[]){x, gd_num(g, x, 0)});
+    return gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, x->rank, before,
+                  2, (eas_node *[]){x, gd_num(g, x, 0)});
 }
 
 /* Zeros of that shape with t in place of start, step: the transpose of a slice. */
-static eas_node *unsliced(gbuild *g, eas_node *t, const int64_t *start, const int64_t *step, const eas_dim *shape)
+static eas_node *unsliced(gbuild *g, eas_node *t, const int64_t *start, const int64_t *step,
+                          const eas_dim *shape)
 {
     int64_t words[4 * GRAPH_MAX_RANK];
     bool dense = true;
     for (int i = 0; i < t->rank && !g->st && t; i++) {
-        eas_dim size = node_shape(t)[i], last = gb_dim(g, EAS_DIM_MUL, gb_dim(g, EAS_DIM_SUB, size, 1), step[i]);
+        eas_dim size = node_shape(t)[i],
+                last = gb_dim(g, EAS_DIM_MUL, gb_dim(g, EAS_DIM_SUB, size, 1), step[i]);
         words[i] = step[i] < 0 ? gb_dim(g, EAS_DIM_ADD, start[i], last) : start[i];
         words[t->rank + i] = step[i] < 0 ? -step[i] : step[i];
         if (size == 0) /* of nothing, a start may lie anywhere */
@@ -149,7 +162,8 @@ static eas_node *unsliced(gbuild *g, eas_node *t, const int64_t *start, const in
     }
     if (g->st || !t)
         return NULL;
-    return dense ? padded(g, t, words, shape) : updated(g, gd_fill(g, (eas_dtype)t->dtype, 0, t->batch_dims, t->rank, shape), t, words);
+    return dense ? padded(g, t, words, shape)
+                 : updated(g, gd_fill(g, (eas_dtype)t->dtype, 0, t->batch_dims, t->rank, shape), t, words);
 }
 
 static eas_node *back_slice(gbuild *g, eas_node *n, eas_node *ct)
@@ -200,14 +214,18 @@ static eas_node *back_pad(gbuild *g, eas_node *n, int i, eas_node *ct)
         words[k] = dim_known(start[k]) && start[k] < 0 ? 0 : start[k];
         words[rank + k] = 1;
         if (inner && dim_known(start[k]) && start[k] < 0)
-            inner = gb_slice(g, inner, k, -start[k], gb_dim(g, EAS_DIM_ADD, node_shape(inner)[k], start[k]), 1);
-        eas_dim end = inner && dim_known(words[k]) && dim_known(node_shape(inner)[k]) ? words[k] + node_shape(inner)[k] : 0;
+            inner =
+                gb_slice(g, inner, k, -start[k], gb_dim(g, EAS_DIM_ADD, node_shape(inner)[k], start[k]), 1);
+        eas_dim end = inner && dim_known(words[k]) && dim_known(node_shape(inner)[k])
+                        ? words[k] + node_shape(inner)[k]
+                        : 0;
         if (inner && dim_known(node_shape(ct)[k]) && end > node_shape(ct)[k])
             inner = gb_slice(g, inner, k, 0, node_shape(ct)[k] - words[k], 1);
     }
     if (!inner)
         return NULL;
-    return updated(g, ct, gd_fill(g, (eas_dtype)ct->dtype, 0, inner->batch_dims, inner->rank, node_shape(inner)), words);
+    return updated(
+        g, ct, gd_fill(g, (eas_dtype)ct->dtype, 0, inner->batch_dims, inner->rank, node_shape(inner)), words);
 }
 
 static eas_node *back_concat(gbuild *g, eas_node *n, int i, eas_node *ct)
@@ -245,10 +263,12 @@ static eas_node *windowed(gbuild *g, eas_node *t, const eas_node *n)
     return node1(g, GRAPH_WINDOW, t, t->batch_dims, m.rank, m.shape, n->nwords, m.words);
 }
 
-/* ct (..., count at axis, ..., size at the end) to (..., length at axis, ...): element p gets the sum over windows c and taps k with c stride + k dilation = p. A few
- * taps are shifted and added, many are added at their indices. */
+/* ct (..., count at axis, ..., size at the end) to (..., length at axis, ...): element p gets the sum over
+ * windows c and taps k with c stride + k dilation = p. A few taps are shifted and added, many are added at
+ * their indices. */
 enum { FEW_TAPS = 16 };
-static eas_node *fold_taps(gbuild *g, eas_node *ct, int axis, eas_dim length, int64_t stride, int64_t dilation)
+static eas_node *fold_taps(gbuild *g, eas_node *ct, int axis, eas_dim length, int64_t stride,
+                           int64_t dilation)
 {
     eas_dim shape[GRAPH_MAX_RANK];
     int64_t start[GRAPH_MAX_RANK] = {0}, step[GRAPH_MAX_RANK];
@@ -267,21 +287,23 @@ static eas_node *fold_taps(gbuild *g, eas_node *ct, int axis, eas_dim length, in
     return sum;
 }
 
-static eas_node *scatter_taps(gbuild *g, eas_node *ct, int axis, eas_dim length, int64_t stride, int64_t dilation)
+static eas_node *scatter_taps(gbuild *g, eas_node *ct, int axis, eas_dim length, int64_t stride,
+                              int64_t dilation)
 {
     eas_dim shape[GRAPH_MAX_RANK];
     int last = ct->rank - 1;
     eas_dim count = node_shape(ct)[axis], taps = node_shape(ct)[last];
     eas_node *u = gb_move(g, ct, last, axis + 1);
     eas_node *c = gd2(g, GRAPH_MUL, gb_iota_at(g, count, EAS_I64, 1), gb_int(g, EAS_I64, stride));
-    eas_node *index = gd2(g, GRAPH_ADD, c, gd2(g, GRAPH_MUL, gb_iota(g, taps, EAS_I64), gb_int(g, EAS_I64, dilation)));
+    eas_node *index =
+        gd2(g, GRAPH_ADD, c, gd2(g, GRAPH_MUL, gb_iota(g, taps, EAS_I64), gb_int(g, EAS_I64, dilation)));
     if (g->st || !u || !index)
         return NULL;
     for (int i = 0; i < last; i++)
         shape[i] = i == axis ? length : node_shape(ct)[i];
     eas_node *zeros = gd_fill(g, (eas_dtype)ct->dtype, 0, ct->batch_dims, last, shape);
-    return gb_new(g, GRAPH_SCATTER, (eas_dtype)ct->dtype, ct->batch_dims, last, shape, 3, (int64_t[]){0, axis, SCATTER_ADD}, 3,
-                  (eas_node *[]){zeros, index, u});
+    return gb_new(g, GRAPH_SCATTER, (eas_dtype)ct->dtype, ct->batch_dims, last, shape, 3,
+                  (int64_t[]){0, axis, SCATTER_ADD}, 3, (eas_node *[]){zeros, index, u});
 }
 
 static eas_node *back_window(gbuild *g, eas_node *n, eas_node *ct)
@@ -292,7 +314,8 @@ static eas_node *back_window(gbuild *g, eas_node *n, eas_node *ct)
     for (int k = (int)w[0] - 1; k >= 0 && ct && !g->st; k--) { /* the last window dim is the last dim */
         int axis = (int)w[1 + 3 * k];
         bool few = node_shape(ct)[ct->rank - 1] <= FEW_TAPS;
-        ct = (few ? fold_taps : scatter_taps)(g, ct, axis + e, node_shape(x)[axis], w[2 + 3 * k], w[3 + 3 * k]);
+        ct = (few ? fold_taps : scatter_taps)(g, ct, axis + e, node_shape(x)[axis], w[2 + 3 * k],
+                                              w[3 + 3 * k]);
     }
     return ct;
 }
@@ -357,7 +380,8 @@ static eas_node *product(gbuild *g, eas_node *x, eas_node *y)
     int least = node_logical_rank(x) > node_logical_rank(y) ? node_logical_rank(x) : node_logical_rank(y);
     bd = rank - least < bd ? rank - least : bd;
     for (int i = 0; i < rank - 2; i++) {
-        eas_dim a = i < rank - x->rank ? 1 : node_shape(x)[i - (rank - x->rank)], b = i < rank - y->rank ? 1 : node_shape(y)[i - (rank - y->rank)];
+        eas_dim a = i < rank - x->rank ? 1 : node_shape(x)[i - (rank - x->rank)],
+                b = i < rank - y->rank ? 1 : node_shape(y)[i - (rank - y->rank)];
         shape[i] = a == 1 ? b : a;
     }
     shape[rank - 2] = node_shape(x)[x->rank - 2];
@@ -367,7 +391,8 @@ static eas_node *product(gbuild *g, eas_node *x, eas_node *y)
 
 static eas_node *turned_all(gbuild *g, eas_node *x) { return x && !g->st ? turned(g, x) : NULL; }
 
-/* Vectors under vmap against one matrix are its rows (op_linear.c): the last batch dim of n is the rows of the product. */
+/* Vectors under vmap against one matrix are its rows (op_linear.c): the last batch dim of n is the rows of
+ * the product. */
 static bool rows_are_lanes(const eas_node *n) { return n->batch_dims > n->rank - 2; }
 
 static eas_node *lane_rows(gbuild *g, eas_node *x) { return x ? gb_unsqueeze(g, x, x->rank - 1) : NULL; }
@@ -379,8 +404,10 @@ static eas_node *back_matmul(gbuild *g, eas_node *n, int i, eas_node *ct)
         r = product(g, ct, turned(g, y));
     else if (rows_are_lanes(n) && g->lanes) /* each lane has a gradient of its own */
         r = product(g, turned(g, lane_rows(g, x)), lane_rows(g, ct));
-    else if (node_kind(y) == KIND_PERMUTE && !y->batch_dims && !n->batch_dims && node_words(y)[y->rank - 1] == y->rank - 2 &&
-             node_words(y)[y->rank - 2] == y->rank - 1) /* of a transpose: what it is the transpose of gets a product as it is */
+    else if (node_kind(y) == KIND_PERMUTE && !y->batch_dims && !n->batch_dims &&
+             node_words(y)[y->rank - 1] == y->rank - 2 &&
+             /* of a transpose: what it is the transpose of gets a product as it is */
+             node_words(y)[y->rank - 2] == y->rank - 1)
         r = turned_all(g, product(g, turned(g, ct), x));
     else
         r = product(g, turned(g, x), ct);
@@ -405,11 +432,15 @@ static eas_node *index_for(gbuild *g, eas_node *index, int nbatch, const eas_nod
         g->st = base_fail(EAS_ERR_VALUE, "eager: a derivative of more than %d dims", GRAPH_MAX_RANK);
         return NULL;
     }
-    return gb_broadcast(g, gb_reshape(g, index, e + index->batch_dims, rank, ones), e + index->batch_dims, rank, full);
+    return gb_broadcast(g, gb_reshape(g, index, e + index->batch_dims, rank, ones), e + index->batch_dims,
+                        rank, full);
 }
 
 /* Do the lanes of index and t go together? Else index is the same for all that t has in front. */
-static bool by_lanes(const gbuild *g, const eas_node *n) { return node_words(n)[0] || (g->lanes && node_in(n)[1]->batch_dims); }
+static bool by_lanes(const gbuild *g, const eas_node *n)
+{
+    return node_words(n)[0] || (g->lanes && node_in(n)[1]->batch_dims);
+}
 
 static eas_node *gathered(gbuild *g, eas_node *t, const eas_node *n)
 {
@@ -425,19 +456,23 @@ static eas_node *back_gather(gbuild *g, eas_node *n, eas_node *ct)
     eas_dim shape[2 * GRAPH_MAX_RANK];
     const eas_node *x = node_in(n)[0];
     eas_dtype dt = (eas_dtype)ct->dtype;
-    int axis = (int)node_words(n)[1], e = gd_extra(ct, n), lead = by_lanes(g, n) ? ct->batch_dims : e + x->batch_dims;
+    int axis = (int)node_words(n)[1], e = gd_extra(ct, n),
+        lead = by_lanes(g, n) ? ct->batch_dims : e + x->batch_dims;
     if (by_lanes(g, n)) {
         memcpy(shape, node_shape(ct), sizeof *shape * (size_t)lead);
         memcpy(shape + lead, node_logical_shape(x), sizeof *shape * (size_t)node_logical_rank(x));
         eas_node *zeros = gd_fill(g, dt, 0, lead, lead + node_logical_rank(x), shape);
-        return zeros ? gb_apply(g, GRAPH_SCATTER, 3, (eas_node *[]){zeros, node_in(n)[1], ct}, 2, (int64_t[]){axis - x->batch_dims, SCATTER_ADD})
+        return zeros ? gb_apply(g, GRAPH_SCATTER, 3, (eas_node *[]){zeros, node_in(n)[1], ct}, 2,
+                                (int64_t[]){axis - x->batch_dims, SCATTER_ADD})
                      : NULL;
     }
     for (int i = 0; i < e + x->rank; i++)
         shape[i] = i < e + axis ? node_shape(ct)[i] : node_shape(x)[i - e];
     eas_node *zeros = gd_fill(g, dt, 0, lead, e + x->rank, shape);
     int64_t words[3] = {0, axis + e, SCATTER_ADD};
-    return zeros ? gb_new(g, GRAPH_SCATTER, dt, lead, e + x->rank, shape, 3, words, 3, (eas_node *[]){zeros, node_in(n)[1], ct}) : NULL;
+    return zeros ? gb_new(g, GRAPH_SCATTER, dt, lead, e + x->rank, shape, 3, words, 3,
+                          (eas_node *[]){zeros, node_in(n)[1], ct})
+                 : NULL;
 }
 
 static eas_node *along(gbuild *g, eas_node *t, eas_node *index, int axis, int batch_dims)
@@ -453,10 +488,13 @@ static eas_node *along(gbuild *g, eas_node *t, eas_node *index, int axis, int ba
         shape[i] = i == axis || a == 1 ? (i < e ? a : ones[i]) : a;
     }
     index = gb_reshape(g, index, e + index->batch_dims, t->rank, ones);
-    return index ? gb_new(g, GRAPH_TAKE_ALONG_AXIS, (eas_dtype)t->dtype, batch_dims, t->rank, shape, 1, &word, 2, (eas_node *[]){t, index}) : NULL;
+    return index ? gb_new(g, GRAPH_TAKE_ALONG_AXIS, (eas_dtype)t->dtype, batch_dims, t->rank, shape, 1, &word,
+                          2, (eas_node *[]){t, index})
+                 : NULL;
 }
 
-/* Adds ct at the indices: along the axis everything is one row of its own, so the rows are made one array and each index is shifted to its row. */
+/* Adds ct at the indices: along the axis everything is one row of its own, so the rows are made one array and
+ * each index is shifted to its row. */
 static eas_node *back_along(gbuild *g, eas_node *n, eas_node *ct)
 {
     eas_dim shape[GRAPH_MAX_RANK];
@@ -470,22 +508,26 @@ static eas_node *back_along(gbuild *g, eas_node *n, eas_node *ct)
     eas_node *u = gd_rebatch(g, ct, 0);
     if (!wide || !u || !zeros)
         return NULL;
-    eas_node *r = gb_apply(g, GRAPH_PUT_ALONG_AXIS, 3, (eas_node *[]){zeros, wide, u}, 2, (int64_t[]){e + axis, SCATTER_ADD});
+    eas_node *r = gb_apply(g, GRAPH_PUT_ALONG_AXIS, 3, (eas_node *[]){zeros, wide, u}, 2,
+                           (int64_t[]){e + axis, SCATTER_ADD});
     return r ? gd_rebatch(g, r, e + x->batch_dims) : NULL;
 }
 
 /* set and add; the other modes are made of other things (diff_as.c). t: of x and of the updates */
 static eas_node *scattered(gbuild *g, const eas_node *n, eas_node *x, eas_node *u)
 {
-    int nbatch = (int)node_words(n)[0], axis = (int)node_words(n)[1], how = (int)node_words(n)[2], e = gd_extra(x, n);
+    int nbatch = (int)node_words(n)[0], axis = (int)node_words(n)[1], how = (int)node_words(n)[2],
+        e = gd_extra(x, n);
     eas_node *index = index_for(g, node_in(n)[1], nbatch, x, e);
     int64_t words[3] = {nbatch ? nbatch + e : 0, axis + e, how};
     if (g->st || !index)
         return NULL;
-    return gb_new(g, GRAPH_SCATTER, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 3, words, 3, (eas_node *[]){x, index, u});
+    return gb_new(g, GRAPH_SCATTER, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 3, words, 3,
+                  (eas_node *[]){x, index, u});
 }
 
-/* Of updates that meet in one place, the last one stays: which of them that is, as a mask over the updates. */
+/* Of updates that meet in one place, the last one stays: which of them that is, as a mask over the updates.
+ */
 static eas_node *last_ones(gbuild *g, const eas_node *n)
 {
     const eas_node *u = node_in(n)[2];
@@ -503,17 +545,20 @@ static eas_node *last_ones(gbuild *g, const eas_node *n)
     eas_node *plain = gd_rebatch(g, index, 0);
     if (g->st || !ids || !zeros || !plain)
         return NULL;
-    eas_node *winner =
-        gb_new(g, GRAPH_SCATTER, EAS_I64, 0, nbatch + 1, places, 3, (int64_t[]){nbatch, nbatch, SCATTER_SET}, 3, (eas_node *[]){zeros, plain, ids});
+    eas_node *winner = gb_new(g, GRAPH_SCATTER, EAS_I64, 0, nbatch + 1, places, 3,
+                              (int64_t[]){nbatch, nbatch, SCATTER_SET}, 3, (eas_node *[]){zeros, plain, ids});
     eas_node *mine = gd2(g, GRAPH_EQUAL, gb_gather(g, winner, plain, nbatch, nbatch), ids);
     for (int i = 0; i < u->rank; i++) /* (batch, index dims) among the dims of the updates */
-        one[i] = i < nbatch ? node_shape(index)[i] : i >= axis && i < axis + nidx ? node_shape(index)[nbatch + i - axis] : 1;
+        one[i] = i < nbatch                   ? node_shape(index)[i]
+               : i >= axis && i < axis + nidx ? node_shape(index)[nbatch + i - axis]
+                                              : 1;
     return mine ? gb_reshape(g, mine, 0, u->rank, one) : NULL;
 }
 
 static eas_node *back_scatter(gbuild *g, eas_node *n, int i, eas_node *ct)
 {
-    int nbatch = (int)node_words(n)[0], axis = (int)node_words(n)[1], how = (int)node_words(n)[2], e = gd_extra(ct, n);
+    int nbatch = (int)node_words(n)[0], axis = (int)node_words(n)[1], how = (int)node_words(n)[2],
+        e = gd_extra(ct, n);
     const eas_node *u = node_in(n)[2];
     if (i == 0 && how == SCATTER_ADD)
         return ct;
@@ -524,7 +569,8 @@ static eas_node *back_scatter(gbuild *g, eas_node *n, int i, eas_node *ct)
         memcpy(shape + e + axis, node_shape(u) + axis, sizeof *shape * (size_t)(u->rank - axis));
         return scattered(g, n, ct, gd_fill(g, (eas_dtype)ct->dtype, 0, ct->batch_dims, rank, shape));
     }
-    eas_node *r = gb_gather(g, ct, index_for(g, node_in(n)[1], nbatch, ct, e), nbatch ? nbatch + e : 0, axis + e);
+    eas_node *r =
+        gb_gather(g, ct, index_for(g, node_in(n)[1], nbatch, ct, e), nbatch ? nbatch + e : 0, axis + e);
     if (r && how == SCATTER_SET)
         r = gd_where(g, last_ones(g, n), r, gd_num(g, r, 0));
     return r ? gd_rebatch(g, r, e + u->batch_dims) : NULL;
@@ -541,13 +587,16 @@ static eas_node *laid_out(gbuild *g, eas_node *t, const eas_node *n)
         return t;
     memcpy(words, node_words(n), sizeof *words * SHARD_DIMS);
     for (int d = 0; d < t->rank; d++)
-        words[SHARD_DIMS + d] = d < extra                                                                  ? SHARD_OPEN
-                              : t->rank - extra != n->rank || node_shape(t)[d] != node_shape(n)[d - extra] ? 0
-                                                                                                           : node_words(n)[SHARD_DIMS + d - extra];
-    return gb_new(g, GRAPH_SHARD, (eas_dtype)t->dtype, t->batch_dims, t->rank, node_shape(t), SHARD_DIMS + t->rank, words, 1, &t);
+        words[SHARD_DIMS + d] = d < extra ? SHARD_OPEN
+                              : t->rank - extra != n->rank || node_shape(t)[d] != node_shape(n)[d - extra]
+                                  ? 0
+                                  : node_words(n)[SHARD_DIMS + d - extra];
+    return gb_new(g, GRAPH_SHARD, (eas_dtype)t->dtype, t->batch_dims, t->rank, node_shape(t),
+                  SHARD_DIMS + t->rank, words, 1, &t);
 }
 
-/* ct laid out as x turns out to lie: the second input is for looking at. So the cotangent of what was gathered is scattered, and of what was scattered gathered. In the body of a loop x would have to be kept
+/* ct laid out as x turns out to lie: the second input is for looking at. So the cotangent of what was
+ * gathered is scattered, and of what was scattered gathered. In the body of a loop x would have to be kept
  * for that from trip to trip: there ct lies as n does. */
 static eas_node *laid_like(gbuild *g, eas_node *ct, const eas_node *n, eas_node *x)
 {
@@ -555,8 +604,8 @@ static eas_node *laid_like(gbuild *g, eas_node *ct, const eas_node *n, eas_node 
         return n->nin > 1 ? ct : laid_out(g, ct, n);
     if (g->st || !ct || ct->rank < x->rank)
         return ct;
-    return gb_new(g, GRAPH_SHARD, (eas_dtype)ct->dtype, ct->batch_dims, ct->rank, node_shape(ct), SHARD_DIMS, node_words(n), 2,
-                  (eas_node *[]){ct, x});
+    return gb_new(g, GRAPH_SHARD, (eas_dtype)ct->dtype, ct->batch_dims, ct->rank, node_shape(ct), SHARD_DIMS,
+                  node_words(n), 2, (eas_node *[]){ct, x});
 }
 
 eas_node *diff_back(gbuild *g, eas_node *n, int i, eas_node *ct)
@@ -566,7 +615,9 @@ eas_node *diff_back(gbuild *g, eas_node *n, int i, eas_node *ct)
         return NULL;
     switch (node_kind(n)) {
     case KIND_CAST: return gb_typed(g, ct, (eas_dtype)x->dtype);
-    case KIND_ALIAS: return n->op == GRAPH_SHARD ? laid_like(g, ct, n, x) : gd_rebatch(g, ct, gd_extra(ct, n) + x->batch_dims);
+    case KIND_ALIAS:
+        return n->op == GRAPH_SHARD ? laid_like(g, ct, n, x)
+                                    : gd_rebatch(g, ct, gd_extra(ct, n) + x->batch_dims);
     case KIND_RESHAPE: return reshaped(g, ct, n, x);
     case KIND_PERMUTE: return permuted(g, ct, n, x, true);
     case KIND_BROADCAST: return ct;
@@ -581,7 +632,9 @@ eas_node *diff_back(gbuild *g, eas_node *n, int i, eas_node *ct)
     case KIND_GATHER: return back_gather(g, n, ct);
     case KIND_ALONG: return back_along(g, n, ct);
     case KIND_SCATTER: return back_scatter(g, n, i, ct);
-    default: g->st = base_fail(EAS_ERR_INTERNAL, "eager.%s has no transpose", graph_rows[n->op].name); return NULL;
+    default:
+        g->st = base_fail(EAS_ERR_INTERNAL, "eager.%s has no transpose", graph_rows[n->op].name);
+        return NULL;
     }
 }
 
@@ -642,10 +695,13 @@ static eas_node *forth_together(gbuild *g, eas_node *n, eas_node *const *t)
             else { /* another number in front of each: zeros around, then the number where x is not */
                 eas_node *inside = gd_fill(g, (eas_dtype)n->dtype, 1, bd, all[0]->rank, node_shape(all[0]));
                 eas_node *zero = gd_num(g, n, 0);
-                eas_node *x = gb_new(g, n->op, (eas_dtype)n->dtype, bd, m.rank, m.shape, m.rank, m.words, 2, (eas_node *[]){all[0], zero});
-                eas_node *mask = gb_new(g, n->op, (eas_dtype)n->dtype, bd, m.rank, m.shape, m.rank, m.words, 2, (eas_node *[]){inside, zero});
-                r = gd_where(g, gd2(g, GRAPH_EQUAL, mask, zero),
-                             gd_aligned(g, all[1], node_in(n)[1]->batch_dims, n->batch_dims, node_logical_rank(n)), x);
+                eas_node *x = gb_new(g, n->op, (eas_dtype)n->dtype, bd, m.rank, m.shape, m.rank, m.words, 2,
+                                     (eas_node *[]){all[0], zero});
+                eas_node *mask = gb_new(g, n->op, (eas_dtype)n->dtype, bd, m.rank, m.shape, m.rank, m.words,
+                                        2, (eas_node *[]){inside, zero});
+                r = gd_where(
+                    g, gd2(g, GRAPH_EQUAL, mask, zero),
+                    gd_aligned(g, all[1], node_in(n)[1]->batch_dims, n->batch_dims, node_logical_rank(n)), x);
             }
             break;
         case KIND_UPDATE:
@@ -694,8 +750,9 @@ eas_node *diff_forth(gbuild *g, eas_node *n, eas_node *const *t)
     switch (node_kind(n)) {
     case KIND_CAST: return gb_typed(g, t[0], (eas_dtype)n->dtype);
     case KIND_ALIAS:
-        return n->op == GRAPH_SHARD ? (n->nin > 1 ? laid_like(g, t[0], n, node_in(n)[1]) : laid_out(g, t[0], n))
-                                    : gd_rebatch(g, t[0], gd_extra(t[0], x) + n->batch_dims);
+        return n->op == GRAPH_SHARD
+                 ? (n->nin > 1 ? laid_like(g, t[0], n, node_in(n)[1]) : laid_out(g, t[0], n))
+                 : gd_rebatch(g, t[0], gd_extra(t[0], x) + n->batch_dims);
     case KIND_RESHAPE: return reshaped(g, t[0], x, n);
     case KIND_PERMUTE: return permuted(g, t[0], n, n, false);
     case KIND_BROADCAST: return forth_broadcast(g, t[0], x, n);
@@ -705,11 +762,15 @@ eas_node *diff_forth(gbuild *g, eas_node *n, eas_node *const *t)
     case KIND_SCAN: return running(g, t[0], n, false);
     case KIND_MATMUL: return forth_product(g, n, t);
     case KIND_GATHER: return gathered(g, t[0], n);
-    case KIND_ALONG: return along(g, t[0], node_in(n)[1], (int)node_words(n)[0] + gd_extra(t[0], x), gd_extra(t[0], x) + n->batch_dims);
+    case KIND_ALONG:
+        return along(g, t[0], node_in(n)[1], (int)node_words(n)[0] + gd_extra(t[0], x),
+                     gd_extra(t[0], x) + n->batch_dims);
     case KIND_PAD:
     case KIND_CONCAT:
     case KIND_UPDATE:
     case KIND_SCATTER: return forth_together(g, n, t);
-    default: g->st = base_fail(EAS_ERR_INTERNAL, "eager.%s is not linear", graph_rows[n->op].name); return NULL;
+    default:
+        g->st = base_fail(EAS_ERR_INTERNAL, "eager.%s is not linear", graph_rows[n->op].name);
+        return NULL;
     }
 }

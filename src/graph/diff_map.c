@@ -1,7 +1,9 @@
-/* diff_map.c: derivatives of operations element by element: each_<op>(n, i, t) is t times the partial derivative of n by input i, in terms of n and its inputs.
+/* diff_map.c: derivatives of operations element by element: each_<op>(n, i, t) is t times the partial
+ * derivative of n by input i, in terms of n and its inputs.
  *
- * The map from t is diagonal, so it is its own transpose: forward mode calls it with tangents, reverse mode with cotangents. Where functions have corners the
- * convention is JAX's: half of each side where two maxima meet, 0 for relu at 0.
+ * The map from t is diagonal, so it is its own transpose: forward mode calls it with tangents, reverse mode
+ * with cotangents. Where functions have corners the convention is JAX's: half of each side where two maxima
+ * meet, 0 for relu at 0.
  */
 #include "graph.h"
 
@@ -53,7 +55,8 @@ EACH1(neg, neg(g, t))
 EACH1(abs, mul(g, t, gd1(g, GRAPH_SIGN, X)))
 EACH1(square, mul(g, t, mul(g, NUM(2), X)))
 EACH1(reciprocal, neg(g, mul(g, t, mul(g, n, n))))
-EACH1(relu, gd_where(g, gd2(g, GRAPH_GREATER, n, NUM(0)), t, NUM(0))) /* by the result, so that x need not be kept */
+/* by the result, so that x need not be kept */
+EACH1(relu, gd_where(g, gd2(g, GRAPH_GREATER, n, NUM(0)), t, NUM(0)))
 
 /* x s, with s = sigmoid(x): s + x s (1 - s) */
 EACH(silu)
@@ -141,6 +144,8 @@ EACH(softmax)
     eas_dtype dt = (eas_dtype)n->dtype, wide = graph_compute_dtype(dt);
     eas_node *y = gb_typed(g, n, wide), *s = gb_typed(g, t, wide);
     eas_node *both = mul(g, y, s);
-    eas_node *sum = both ? gb_reduce(g, GRAPH_REDUCE_SUM, both, 1u << (node_words(n)[0] + gd_extra(both, n)), true) : NULL;
+    eas_node *sum =
+        both ? gb_reduce(g, GRAPH_REDUCE_SUM, both, 1u << (node_words(n)[0] + gd_extra(both, n)), true)
+             : NULL;
     return gb_typed(g, mul(g, y, sub(g, s, sum)), dt);
 }

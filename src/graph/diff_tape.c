@@ -1,7 +1,8 @@
 /* diff_tape.c: variables of derivatives, and rules of users.
  *
- * A node that is evaluated lets go of its inputs, unless a derivative is being taken through it: such nodes are taped (NODE_TAPED), which goes from a variable to all
- * that is recorded from it. What is handed out when the derivative is there is another name of a taped node, which is not taped: the tape goes with it.
+ * A node that is evaluated lets go of its inputs, unless a derivative is being taken through it: such nodes
+ * are taped (NODE_TAPED), which goes from a variable to all that is recorded from it. What is handed out when
+ * the derivative is there is another name of a taped node, which is not taped: the tape goes with it.
  */
 #include "graph.h"
 
@@ -10,7 +11,8 @@ eas_status eas_node_variable(eas_node *x, eas_node **out)
     NEED(x, EAS_ERR_HANDLE);
     NEED(out, EAS_ERR_HANDLE);
     int64_t word = x->batch_dims;
-    eas_status st = node_new(GRAPH_ALIAS, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 1, &word, 1, &x, out);
+    eas_status st = node_new(GRAPH_ALIAS, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 1,
+                             &word, 1, &x, out);
     if (st)
         return st;
     (*out)->flags |= NODE_TAPED;
@@ -35,7 +37,8 @@ eas_status eas_node_untaped(eas_node *x, eas_node **out)
         *out = eas_node_retain(x);
         return EAS_OK;
     }
-    eas_status st = node_new(GRAPH_ALIAS, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 1, &word, 1, &x, out);
+    eas_status st = node_new(GRAPH_ALIAS, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 1,
+                             &word, 1, &x, out);
     if (st)
         return st;
     (*out)->flags &= (uint16_t)~NODE_TAPED;
@@ -45,7 +48,8 @@ eas_status eas_node_untaped(eas_node *x, eas_node **out)
 
 /* ---- recomputing ---- */
 
-/* x under a name that shares nothing with what is computed of x already, and an input that must be there first. Of `after` one element is enough; no derivative passes through it. */
+/* x under a name that shares nothing with what is computed of x already, and an input that must be there
+ * first. Of `after` one element is enough; no derivative passes through it. */
 eas_status make_barrier(const graph_call *c, eas_node **out)
 {
     rule r = rule_begin(c, 2, 2);
@@ -60,7 +64,8 @@ eas_status make_barrier(const graph_call *c, eas_node **out)
         token = gb_squeeze(g, gb_slice(g, token, 0, 0, 1, 1), 0);
     if (empty)
         token = gb_int(g, EAS_BOOL, 0);
-    return rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 0, NULL, 2, (eas_node *[]){x, token}, out);
+    return rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 0, NULL, 2,
+                     (eas_node *[]){x, token}, out);
 }
 
 eas_value emit_barrier(eas_builder *b, const eas_value *x, eas_dtype dt)
@@ -90,7 +95,8 @@ bool diff_set_has(const diff_set *s, const eas_node *n) { return s->at && s->at[
 void diff_set_add(gbuild *g, diff_set *s, const eas_node *n)
 {
     if (2 * (s->n + 1) > s->size) {
-        diff_set more = {calloc(s->size ? 2 * (size_t)s->size : 64, sizeof *more.at), s->n, s->size ? 2 * s->size : 64};
+        diff_set more = {calloc(s->size ? 2 * (size_t)s->size : 64, sizeof *more.at), s->n,
+                         s->size ? 2 * s->size : 64};
         if (!more.at) {
             g->st = g->st ? g->st : base_fail_oom(sizeof *more.at);
             return;
@@ -179,14 +185,15 @@ void diff_rule_release(node_rule *r)
     free(r);
 }
 
-static eas_status custom_result(node_rule *r, int k, eas_node *result, int nin, eas_node *const *all, eas_node **out)
+static eas_status custom_result(node_rule *r, int k, eas_node *result, int nin, eas_node *const *all,
+                                eas_node **out)
 {
     node_extra *e = calloc(1, sizeof *e);
     if (!e)
         return base_fail_oom(sizeof *e);
     int64_t word = k;
-    eas_status st =
-        node_new(GRAPH_CUSTOM, (eas_dtype)result->dtype, result->batch_dims, result->rank, node_shape(result), 1, &word, nin + 1, all, out);
+    eas_status st = node_new(GRAPH_CUSTOM, (eas_dtype)result->dtype, result->batch_dims, result->rank,
+                             node_shape(result), 1, &word, nin + 1, all, out);
     if (st) {
         free(e);
         return st;
@@ -199,12 +206,15 @@ static eas_status custom_result(node_rule *r, int k, eas_node *result, int nin, 
 }
 
 /* Takes r over. */
-static eas_status custom_results(node_rule *r, eas_node *const *results, int nin, eas_node *const *in, eas_node **outs)
+static eas_status custom_results(node_rule *r, eas_node *const *results, int nin, eas_node *const *in,
+                                 eas_node **outs)
 {
     eas_node **all = malloc(sizeof *all * ((size_t)nin + 1));
-    eas_status st = !all             ? base_fail_oom((size_t)nin)
-                  : nin < UINT16_MAX ? EAS_OK
-                                     : base_fail(EAS_ERR_VALUE, "eager.custom: %d inputs; there are at most %d", nin, UINT16_MAX - 1);
+    eas_status st =
+        !all ? base_fail_oom((size_t)nin)
+        : nin < UINT16_MAX
+            ? EAS_OK
+            : base_fail(EAS_ERR_VALUE, "eager.custom: %d inputs; there are at most %d", nin, UINT16_MAX - 1);
     int done = 0;
     for (int i = 0; i < nin && !st; i++)
         all[1 + i] = in[i];
@@ -218,8 +228,9 @@ static eas_status custom_results(node_rule *r, eas_node *const *results, int nin
     return st;
 }
 
-eas_status eas_nodes_custom(int nout, eas_node *const *results, int nin, eas_node *const *in, eas_vjp_rule vjp, eas_jvp_rule jvp, void *ctx,
-                            void (*drop)(void *ctx), eas_node **outs)
+eas_status eas_nodes_custom(int nout, eas_node *const *results, int nin, eas_node *const *in,
+                            eas_vjp_rule vjp, eas_jvp_rule jvp, void *ctx, void (*drop)(void *ctx),
+                            eas_node **outs)
 {
     NEED(!nout || (results && outs), EAS_ERR_HANDLE);
     NEED(!nin || in, EAS_ERR_HANDLE);
@@ -235,7 +246,8 @@ eas_status eas_nodes_custom(int nout, eas_node *const *results, int nin, eas_nod
     return st;
 }
 
-eas_status eas_nodes_checkpoint(int nout, eas_node *const *results, int nin, eas_node *const *in, eas_node **outs)
+eas_status eas_nodes_checkpoint(int nout, eas_node *const *results, int nin, eas_node *const *in,
+                                eas_node **outs)
 {
     NEED(!nout || (results && outs), EAS_ERR_HANDLE);
     NEED(!nin || in, EAS_ERR_HANDLE);

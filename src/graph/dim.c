@@ -1,9 +1,11 @@
 /* dim.c: sizes that are expressions in symbols.
  *
- * An expression is kept as a polynomial with integer coefficients in atoms. An atom is a symbol (a size, so not negative), or a floor division, a
- * remainder, a minimum or a maximum of two expressions. Terms are ordered by degree and then by the atoms' texts, so equal expressions are equal
- * polynomials and have equal texts in every process. One table for the process keeps each polynomial once: the number of an expression is its place
- * there, counted up from the smallest 64-bit number, which leaves -1 and other small negative numbers what they are.
+ * An expression is kept as a polynomial with integer coefficients in atoms. An atom is a symbol (a size, so
+ * not negative), or a floor division, a remainder, a minimum or a maximum of two expressions. Terms are
+ * ordered by degree and then by the atoms' texts, so equal expressions are equal polynomials and have equal
+ * texts in every process. One table for the process keeps each polynomial once: the number of an expression
+ * is its place there, counted up from the smallest 64-bit number, which leaves -1 and other small negative
+ * numbers what they are.
  *
  * The table only grows: a process has few symbols.
  */
@@ -52,7 +54,10 @@ static bool is_place(eas_dim d) { return dim_is_expr(d) && place_of(d) < table.e
 
 /* ---- numbers ---- */
 
-static eas_status too_large(void) { return base_fail(EAS_ERR_VALUE, "eager: a size is too large for 64 bits"); }
+static eas_status too_large(void)
+{
+    return base_fail(EAS_ERR_VALUE, "eager: a size is too large for 64 bits");
+}
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - ((a % b != 0) & ((a ^ b) < 0)); }
 
@@ -99,7 +104,10 @@ static int compare(const term *x, const term *y)
     return 0;
 }
 
-static eas_status too_long(void) { return base_fail(EAS_ERR_VALUE, "eager: an expression of sizes has too many terms or factors"); }
+static eas_status too_long(void)
+{
+    return base_fail(EAS_ERR_VALUE, "eager: an expression of sizes has too many terms or factors");
+}
 
 static eas_status add_term(poly *p, const term *t)
 {
@@ -128,7 +136,8 @@ static eas_status load(eas_dim d, poly *p)
     if (d >= DIM_LOWEST)
         return add_term(p, &(term){.coef = d});
     if (!is_place(d))
-        return base_fail(EAS_ERR_VALUE, "eager: %lld is neither a size nor an expression of sizes", (long long)d);
+        return base_fail(EAS_ERR_VALUE, "eager: %lld is neither a size nor an expression of sizes",
+                         (long long)d);
     const poly *from = table.exprs.at[place_of(d)].p;
     p->n = from->n;
     memcpy(p->t, from->t, sizeof *p->t * (size_t)from->n);
@@ -143,7 +152,8 @@ static eas_status times(const term *x, const term *y, term *out)
     if (__builtin_mul_overflow(x->coef, y->coef, &t.coef))
         return too_large();
     for (int i = 0, j = 0, k = 0; k < t.degree; k++) {
-        bool left = j == y->degree || (i < x->degree && strcmp(table.atoms.at[x->atom[i]].text, table.atoms.at[y->atom[j]].text) <= 0);
+        bool left = j == y->degree || (i < x->degree && strcmp(table.atoms.at[x->atom[i]].text,
+                                                               table.atoms.at[y->atom[j]].text) <= 0);
         t.atom[k] = left ? x->atom[i++] : y->atom[j++];
     }
     *out = t;
@@ -163,7 +173,10 @@ static eas_status add_times(poly *p, const term *factor, const poly *q)
     return st;
 }
 
-static eas_status add_polys(poly *p, const poly *q, int sign) { return add_times(p, &(term){.coef = sign}, q); }
+static eas_status add_polys(poly *p, const poly *q, int sign)
+{
+    return add_times(p, &(term){.coef = sign}, q);
+}
 
 static eas_status multiply(poly *p, const poly *q)
 {
@@ -292,7 +305,8 @@ static eas_status add_expr(const poly *p, uint64_t hash, eas_dim *out)
     str s = {0};
     for (int i = 0; i < p->n; i++)
         for (int k = 0; k < p->t[i].degree; k++)
-            e.depth = table.atoms.at[p->t[i].atom[k]].depth > e.depth ? table.atoms.at[p->t[i].atom[k]].depth : e.depth;
+            e.depth = table.atoms.at[p->t[i].atom[k]].depth > e.depth ? table.atoms.at[p->t[i].atom[k]].depth
+                                                                      : e.depth;
     size_t size = offsetof(poly, t) + sizeof *p->t * (size_t)p->n;
     e.p = malloc(size);
     add_poly_text(&s, p);
@@ -348,7 +362,8 @@ static bool in_text_order(eas_dim a, eas_dim b)
 
 static eas_status new_atom(eas_dim_op op, const poly *p, const poly *q, bool positive, eas_dim *out)
 {
-    static const char *const names[] = {[EAS_DIM_FLOORDIV] = "floordiv", [EAS_DIM_MOD] = "mod", [EAS_DIM_MIN] = "min", [EAS_DIM_MAX] = "max"};
+    static const char *const names[] = {
+        [EAS_DIM_FLOORDIV] = "floordiv", [EAS_DIM_MOD] = "mod", [EAS_DIM_MIN] = "min", [EAS_DIM_MAX] = "max"};
     atom a = {.op = (int)op, .positive = positive};
     str s = {0};
     eas_status st = intern(p, &a.a);
@@ -483,7 +498,9 @@ eas_status eas_dim_symbol(const char *name, eas_dim *out)
     for (const char *p = name; *p; p++)
         good &= isalnum((unsigned char)*p) || *p == '_';
     if (!good)
-        return base_fail(EAS_ERR_VALUE, "eager: '%s' cannot name a size: letters, digits and _ can, a letter or _ first", name);
+        return base_fail(EAS_ERR_VALUE,
+                         "eager: '%s' cannot name a size: letters, digits and _ can, a letter or _ first",
+                         name);
     a.text = strdup(name);
     if (!a.text)
         return base_fail_oom(strlen(name));
@@ -531,7 +548,8 @@ bool dim_linear(eas_dim d, eas_dim *symbol, int64_t *scale, int64_t *offset)
     enter();
     if (is_place(d)) {
         const poly *p = table.exprs.at[place_of(d)].p;
-        ok = p->t[0].degree == 1 && table.atoms.at[p->t[0].atom[0]].op == SYMBOL && (p->n == 1 || (p->n == 2 && p->t[1].degree == 0));
+        ok = p->t[0].degree == 1 && table.atoms.at[p->t[0].atom[0]].op == SYMBOL &&
+             (p->n == 1 || (p->n == 2 && p->t[1].degree == 0));
         if (ok) {
             poly one = {.n = 1, .t = {{.coef = 1, .degree = 1, .atom = {p->t[0].atom[0]}}}};
             *scale = p->t[0].coef;
@@ -592,7 +610,8 @@ static eas_status value_of(eas_dim d, const env *e, int64_t *out)
         return EAS_OK;
     }
     if (!is_place(d))
-        return base_fail(EAS_ERR_VALUE, "eager: %lld is neither a size nor an expression of sizes", (long long)d);
+        return base_fail(EAS_ERR_VALUE, "eager: %lld is neither a size nor an expression of sizes",
+                         (long long)d);
     const poly *p = table.exprs.at[place_of(d)].p;
     for (int i = 0; i < p->n; i++) {
         int64_t v = p->t[i].coef, factor;
@@ -682,7 +701,10 @@ const char *shape_text(char *buf, size_t n, int rank, const eas_dim *shape)
 
 static _Thread_local env bounds; /* of symbols, while something is planned */
 
-void dim_bound(int n, const eas_dim *symbols, const int64_t *most) { bounds = (env){.n = n, .symbols = symbols, .values = most}; }
+void dim_bound(int n, const eas_dim *symbols, const int64_t *most)
+{
+    bounds = (env){.n = n, .symbols = symbols, .values = most};
+}
 
 static int64_t most_of(eas_dim d);
 
@@ -691,7 +713,8 @@ static int64_t atom_most(uint32_t number)
     const atom *a = &table.atoms.at[number];
     if (a->op == SYMBOL) {
         for (int i = 0; i < bounds.n; i++) {
-            const poly *p = is_place(bounds.symbols[i]) ? table.exprs.at[place_of(bounds.symbols[i])].p : NULL;
+            const poly *p =
+                is_place(bounds.symbols[i]) ? table.exprs.at[place_of(bounds.symbols[i])].p : NULL;
             if (p && p->n == 1 && p->t[0].coef == 1 && p->t[0].degree == 1 && p->t[0].atom[0] == number)
                 return bounds.values[i];
         }

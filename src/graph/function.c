@@ -1,17 +1,23 @@
-/* function.c: elementary functions for kernels that are made of instructions, as the operations of lazy tensors are (op_map.c). */
+/* function.c: elementary functions for kernels that are made of instructions, as the operations of lazy
+ * tensors are (op_map.c). */
 #include "graph.h"
 
 #include <math.h>
 
-static eas_value op2(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find(name), x, y, 0); }
+static eas_value op2(eas_builder *b, const char *name, eas_value x, eas_value y)
+{
+    return eas_builder_apply(b, eas_op_find(name), x, y, 0);
+}
 
 static const struct {
     const char *name;
     int n;
     eas_value (*emit)(eas_builder *b, const eas_value *x, eas_dtype dt);
-} functions[] = {{"asin", 1, emit_asin},   {"acos", 1, emit_acos},   {"atan", 1, emit_atan},        {"sinh", 1, emit_sinh},   {"cosh", 1, emit_cosh},
-                 {"asinh", 1, emit_asinh}, {"acosh", 1, emit_acosh}, {"atanh", 1, emit_atanh},      {"log10", 1, emit_log10}, {"cbrt", 1, emit_cbrt},
-                 {"atan2", 2, emit_atan2}, {"hypot", 2, emit_hypot}, {"copysign", 2, emit_copysign}};
+} functions[] = {{"asin", 1, emit_asin},        {"acos", 1, emit_acos},   {"atan", 1, emit_atan},
+                 {"sinh", 1, emit_sinh},        {"cosh", 1, emit_cosh},   {"asinh", 1, emit_asinh},
+                 {"acosh", 1, emit_acosh},      {"atanh", 1, emit_atanh}, {"log10", 1, emit_log10},
+                 {"cbrt", 1, emit_cbrt},        {"atan2", 2, emit_atan2}, {"hypot", 2, emit_hypot},
+                 {"copysign", 2, emit_copysign}};
 
 /* Integers and halves are computed in f32. */
 static eas_dtype wide(eas_dtype dt) { return dt == EAS_F64 ? EAS_F64 : EAS_F32; }

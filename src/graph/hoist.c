@@ -1,8 +1,10 @@
 /* hoist.c: products that a loop would do row by row are done once, for all trips, before it.
  *
- * A trip that multiplies an element of what the loop goes through by a matrix which all trips share (the inputs of a recurrent layer) does a product of few rows.
- * The products of all trips are one product of many rows, which reads the matrix once. Each row of a product is computed the same way however many rows there are, so results
- * do not change by a bit. The loop then goes through the rows of that product instead; its derivative is one product as well.
+ * A trip that multiplies an element of what the loop goes through by a matrix which all trips share (the
+ * inputs of a recurrent layer) does a product of few rows. The products of all trips are one product of many
+ * rows, which reads the matrix once. Each row of a product is computed the same way however many rows there
+ * are, so results do not change by a bit. The loop then goes through the rows of that product instead; its
+ * derivative is one product as well.
  */
 #include "graph.h"
 
@@ -17,7 +19,8 @@ typedef struct search {
 
 static void visit(search *s, eas_node *n)
 {
-    if (!(n->flags & NODE_SYMBOLIC) || node_real(n) || s->g.st || diff_set_has(&s->seen, n)) /* what depends on a placeholder is symbolic */
+    /* what depends on a placeholder is symbolic */
+    if (!(n->flags & NODE_SYMBOLIC) || node_real(n) || s->g.st || diff_set_has(&s->seen, n))
         return;
     diff_set_add(&s->g, &s->seen, n);
     if (!vec_push(&s->stack, n))
@@ -90,7 +93,8 @@ static void look(search *s)
 static eas_node *for_all(gbuild *g, const eas_loop *l, eas_node *n)
 {
     eas_node *x = l->scanned[element_of(l, node_in(n)[0])];
-    const eas_dim trips = node_shape(x)[0], rows = node_shape(x)[1], k = node_shape(x)[2], columns = node_shape(n)[1];
+    const eas_dim trips = node_shape(x)[0], rows = node_shape(x)[1], k = node_shape(x)[2],
+                  columns = node_shape(n)[1];
     eas_site_set(n->site);
     eas_node *flat = gb_reshape(g, x, 0, 2, (eas_dim[]){gb_dim(g, EAS_DIM_MUL, trips, rows), k});
     eas_node *all = flat ? gb2(g, GRAPH_MATMUL, flat, node_in(n)[1]) : NULL;
@@ -113,8 +117,8 @@ static void put_in_place(gbuild *g, hoisted *h, const search *s)
 {
     const eas_loop *l = s->l;
     const int have = l->nscanned, more = (int)s->found.len, roots = l->ncarried + l->nstacked;
-    eas_node **all = h->nodes = calloc(2 * (size_t)(have + more) + (size_t)roots + 1, sizeof *all), **elements = all + have + more,
-             **out = elements + have + more;
+    eas_node **all = h->nodes = calloc(2 * (size_t)(have + more) + (size_t)roots + 1, sizeof *all),
+             **elements = all + have + more, **out = elements + have + more;
     if (!all) {
         g->st = base_fail_oom((size_t)(have + more));
         return;

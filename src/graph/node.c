@@ -1,7 +1,8 @@
 /* node.c: nodes of the graph: making, counting, looking.
  *
- * A node lives while somebody counts it: handles of users, nodes recorded from it. Letting go of a long chain frees it in a loop, not in depth.
- * Data arrives once (node_settle), by exec and under its lock; a reader that sees the buffer sees what was written before.
+ * A node lives while somebody counts it: handles of users, nodes recorded from it. Letting go of a long chain
+ * frees it in a loop, not in depth. Data arrives once (node_settle), by exec and under its lock; a reader
+ * that sees the buffer sees what was written before.
  */
 #include "graph.h"
 
@@ -11,8 +12,9 @@
 
 /* ---- memory of nodes ---- */
 
-/* Nodes come and go by the million and are small: each thread keeps some of each size. What it keeps goes back when the thread ends.
- * Sizes are HEAD bytes less than a multiple of STEP: malloc hands out multiples of 16 with a header of 8, and nothing is lost to rounding. */
+/* Nodes come and go by the million and are small: each thread keeps some of each size. What it keeps goes
+ * back when the thread ends. Sizes are HEAD bytes less than a multiple of STEP: malloc hands out multiples of
+ * 16 with a header of 8, and nothing is lost to rounding. */
 enum { STEP = 16, HEAD = 8, SIZES = 16, KEPT = 16384, SETTLE = 1024 };
 typedef struct store {
     void *at[SIZES]; /* lists, linked through the first word */
@@ -49,7 +51,8 @@ static void give_back(void *p)
 
 static void make_key(void) { pthread_key_create(&ending, give_back); }
 
-/* What this thread keeps. Looking it up is a call; the compiler, which thinks it free, is kept from doing it again at every use. */
+/* What this thread keeps. Looking it up is a call; the compiler, which thinks it free, is kept from doing it
+ * again at every use. */
 static inline store *mine(void)
 {
     store *s = &own;
@@ -107,7 +110,10 @@ static void node_dealloc(store *s, eas_node *n)
 _Thread_local bool node_expanding;
 static int (*site_resolve)(uint32_t site, char *file, size_t room, int *line);
 
-uint64_t node_live(void) { return (uint64_t)(atomic_load_explicit(&live_nodes, memory_order_relaxed) + own.live); }
+uint64_t node_live(void)
+{
+    return (uint64_t)(atomic_load_explicit(&live_nodes, memory_order_relaxed) + own.live);
+}
 
 /* ---- counting ---- */
 
@@ -137,8 +143,9 @@ static void drop_extra(node_extra *e)
     free(e);
 }
 
-/* One reference less; a node that nobody counts any more goes on the list of dead ones. The only reference there is needs no atomic step: nobody can
- * take one from it, but for eas_node_revive, which knows nodes by what hangs on them. */
+/* One reference less; a node that nobody counts any more goes on the list of dead ones. The only reference
+ * there is needs no atomic step: nobody can take one from it, but for eas_node_revive, which knows nodes by
+ * what hangs on them. */
 static void drop_count(eas_node *n, uint64_t kind, eas_node **dead)
 {
     bool last = !n->extra && atomic_load_explicit(&n->counts, memory_order_acquire) == kind;
@@ -196,7 +203,8 @@ eas_node *eas_node_revive(eas_node *n)
     NEED(n, NULL);
     uint64_t counts = atomic_load_explicit(&n->counts, memory_order_relaxed);
     while (counts)
-        if (atomic_compare_exchange_weak_explicit(&n->counts, &counts, counts + NODE_HANDLE, memory_order_acq_rel, memory_order_relaxed))
+        if (atomic_compare_exchange_weak_explicit(&n->counts, &counts, counts + NODE_HANDLE,
+                                                  memory_order_acq_rel, memory_order_relaxed))
             return n;
     return NULL;
 }
@@ -211,17 +219,19 @@ int eas_node_is_shared(const eas_node *n)
 
 static eas_status other_device(uint16_t op, const eas_device *a, const eas_device *b)
 {
-    return base_fail(EAS_ERR_VALUE, "eager.%s: one tensor is on %s and another on %s; move one with .to(device)", graph_rows[op].name,
-                     eas_device_name(a), eas_device_name(b));
+    return base_fail(EAS_ERR_VALUE,
+                     "eager.%s: one tensor is on %s and another on %s; move one with .to(device)",
+                     graph_rows[op].name, eas_device_name(a), eas_device_name(b));
 }
 
-eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin,
-                    eas_node *const *in, eas_node **out)
+eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords,
+                    const int64_t *words, int nin, eas_node *const *in, eas_node **out)
 {
     *out = NULL;
     if (rank > GRAPH_MAX_RANK)
-        return base_fail(EAS_ERR_VALUE, "eager.%s: a result of %d dims; there are at most %d, those of vmap included", graph_rows[op].name, rank,
-                         GRAPH_MAX_RANK);
+        return base_fail(EAS_ERR_VALUE,
+                         "eager.%s: a result of %d dims; there are at most %d, those of vmap included",
+                         graph_rows[op].name, rank, GRAPH_MAX_RANK);
     eas_device *device = NULL;
     uint32_t depth = 0;
     unsigned flags = 0;
@@ -248,7 +258,9 @@ eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const e
     n->dtype = (uint8_t)dt;
     n->rank = (uint8_t)rank;
     n->batch_dims = (uint8_t)batch_dims;
-    n->flags = (uint16_t)((flags & (s->constant ? NODE_SYMBOLIC | NODE_SHARDED : NODE_KEEPS | NODE_SYMBOLIC | NODE_SHARDED)) | s->branches);
+    n->flags = (uint16_t)((flags & (s->constant ? NODE_SYMBOLIC | NODE_SHARDED
+                                                : NODE_KEEPS | NODE_SYMBOLIC | NODE_SHARDED)) |
+                          s->branches);
     if (op == GRAPH_SHARD)
         n->flags |= NODE_SHARDED;
     n->nin = (uint16_t)nin;
@@ -303,7 +315,8 @@ void node_settle(eas_node *n, eas_buffer *buf)
     bury(dead);
 }
 
-eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const int64_t *shape, int64_t offset, const int64_t *strides, eas_node **out)
+eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const int64_t *shape, int64_t offset,
+                                const int64_t *strides, eas_node **out)
 {
     NEED(buf, EAS_ERR_HANDLE);
     NEED(rank <= 0 || shape, EAS_ERR_HANDLE);
@@ -312,7 +325,8 @@ eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const i
     bool plain = offset == 0;
     *out = NULL;
     if (rank < 0 || rank > GRAPH_MAX_RANK)
-        return base_fail(EAS_ERR_VALUE, "eager: a tensor of %d dims; there are at most %d", rank, GRAPH_MAX_RANK);
+        return base_fail(EAS_ERR_VALUE, "eager: a tensor of %d dims; there are at most %d", rank,
+                         GRAPH_MAX_RANK);
     int64_t low = offset, high = offset, empty = 0;
     for (int i = rank - 1; i >= 0; i--) {
         words[1 + i] = strides ? strides[i] : dense;
@@ -323,9 +337,10 @@ eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const i
         dense *= shape[i];
     }
     if (!empty && (low < 0 || (uint64_t)(high + 1) * eas_dtype_size(dt) > eas_buffer_size(buf)))
-        return base_fail(EAS_ERR_VALUE, "eager: elements %lld to %lld of a buffer of %zu bytes", (long long)low, (long long)high,
-                         eas_buffer_size(buf));
-    eas_status st = node_new(GRAPH_LEAF, dt, 0, rank, shape, plain || empty ? 0 : rank + 1, words, 0, NULL, out);
+        return base_fail(EAS_ERR_VALUE, "eager: elements %lld to %lld of a buffer of %zu bytes",
+                         (long long)low, (long long)high, eas_buffer_size(buf));
+    eas_status st =
+        node_new(GRAPH_LEAF, dt, 0, rank, shape, plain || empty ? 0 : rank + 1, words, 0, NULL, out);
     if (st)
         return st;
     (*out)->device = eas_buffer_device(buf);
@@ -341,7 +356,8 @@ void eas_node_mark_constant(eas_node *n)
         n->op = GRAPH_CONSTANT;
 }
 
-eas_status eas_node_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, eas_node **out)
+eas_status eas_node_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims,
+                          eas_device *d, eas_node **out)
 {
     if (rank && !shape)
         return base_null(__func__, "shape");
@@ -358,7 +374,8 @@ eas_status eas_node_input(int index, eas_dtype dt, int rank, const eas_dim *shap
 
 /* ---- numbers ---- */
 
-/* The last numbers of this thread: Python's literals come back again and again, and one node for equal ones makes their equality visible. */
+/* The last numbers of this thread: Python's literals come back again and again, and one node for equal ones
+ * makes their equality visible. */
 enum { RECENT = 64 };
 typedef struct recent {
     eas_node *node[RECENT];
@@ -377,7 +394,8 @@ eas_status node_const(eas_dtype dt, bool weak, int64_t bits, eas_node **out)
 {
     uint64_t h = ((uint64_t)bits ^ (uint64_t)bits >> 32 ^ (uint64_t)dt * 2 ^ weak) * 0x9e3779b97f4a7c15u;
     eas_node **slot = &numbers.node[h >> 58];
-    if (!node_expanding && *slot && (*slot)->dtype == dt && node_words(*slot)[0] == bits && node_words(*slot)[1] == weak) {
+    if (!node_expanding && *slot && (*slot)->dtype == dt && node_words(*slot)[0] == bits &&
+        node_words(*slot)[1] == weak) {
         *out = node_ref(*slot);
         return EAS_OK;
     }
@@ -401,7 +419,11 @@ eas_status node_const_double(eas_dtype dt, bool weak, double v, eas_node **out)
 {
     if (dtype_is_float(dt))
         return node_const(dt, weak, ir_bits_from_double(dt, v), out);
-    return node_const(dt, weak, dt == EAS_BOOL ? v != 0 : dt == EAS_U64 ? (int64_t)(uint64_t)v : (int64_t)v, out);
+    return node_const(dt, weak,
+                      dt == EAS_BOOL  ? v != 0
+                      : dt == EAS_U64 ? (int64_t)(uint64_t)v
+                                      : (int64_t)v,
+                      out);
 }
 
 bool node_const_bits(const eas_node *n, int64_t *bits)
@@ -426,7 +448,8 @@ static int64_t wrapped(eas_dtype dt, int64_t v)
 eas_status eas_node_number(eas_dtype dt, int weak, int64_t i, double f, eas_node **out)
 {
     NEED(out, EAS_ERR_HANDLE);
-    eas_status st = node_const(dt, weak != 0, dtype_is_float(dt) ? ir_bits_from_double(dt, f) : wrapped(dt, i), out);
+    eas_status st =
+        node_const(dt, weak != 0, dtype_is_float(dt) ? ir_bits_from_double(dt, f) : wrapped(dt, i), out);
     if (!st)
         atomic_fetch_add_explicit(&(*out)->counts, NODE_HANDLE - NODE_REF, memory_order_relaxed);
     return st;
@@ -441,7 +464,9 @@ int eas_node_number_value(const eas_node *n, int64_t *i, double *f)
     if (!node_const_bits(n, &bits))
         return 0;
     bool real = dtype_is_float((eas_dtype)n->dtype);
-    *f = real ? ir_bits_to_double((eas_dtype)n->dtype, bits) : n->dtype == EAS_U64 ? (double)(uint64_t)bits : (double)bits;
+    *f = real                ? ir_bits_to_double((eas_dtype)n->dtype, bits)
+       : n->dtype == EAS_U64 ? (double)(uint64_t)bits
+                             : (double)bits;
     *i = real ? 0 : bits;
     return 1;
 }
@@ -477,13 +502,16 @@ eas_status graph_number_fits(const graph_call *c, const eas_node *x, eas_dtype d
     double f;
     if (!(x->flags & NODE_WEAK) || dt == EAS_BOOL || !eas_node_number_value(x, &i, &f))
         return EAS_OK;
-    const bool real = dtype_is_float((eas_dtype)x->dtype) || (x->dtype == EAS_U64 && i < 0); /* beyond 63 bits */
+    /* beyond 63 bits */
+    const bool real = dtype_is_float((eas_dtype)x->dtype) || (x->dtype == EAS_U64 && i < 0);
     if (eas_dtype_holds(dt, real, i, f) || (dt == EAS_U64 && x->dtype == EAS_U64))
         return EAS_OK;
     char number[40];
     real ? snprintf(number, sizeof number, "%g", f) : snprintf(number, sizeof number, "%lld", (long long)i);
-    const char *text = "the number %s does not fit %s, the dtype it meets; cast the tensor to a wider one first";
-    return c ? node_fail(EAS_ERR_VALUE, c, text, number, eas_dtype_name(dt)) : base_fail(EAS_ERR_VALUE, text, number, eas_dtype_name(dt));
+    const char *text =
+        "the number %s does not fit %s, the dtype it meets; cast the tensor to a wider one first";
+    return c ? node_fail(EAS_ERR_VALUE, c, text, number, eas_dtype_name(dt))
+             : base_fail(EAS_ERR_VALUE, text, number, eas_dtype_name(dt));
 }
 
 /* Numbers that simplification knows what to do with; bools. */
@@ -579,8 +607,8 @@ static uint16_t holds_shards(const graph_control *c)
 }
 
 /* What belongs to a node that has several results, and the nodes of the results. */
-static eas_status with_results(uint16_t op, int nwords, const int64_t *words, int nin, eas_node *const *in, const node_extra *what,
-                               const uint8_t *batch_dims, eas_node **results)
+static eas_status with_results(uint16_t op, int nwords, const int64_t *words, int nin, eas_node *const *in,
+                               const node_extra *what, const uint8_t *batch_dims, eas_node **results)
 {
     eas_node *n = NULL;
     node_extra *e = NULL;
@@ -596,7 +624,8 @@ static eas_status with_results(uint16_t op, int nwords, const int64_t *words, in
     for (int i = 0; i < what->nouts && !st; i++) {
         const struct node_out *o = &what->outs[i];
         int64_t word = i;
-        st = node_new(GRAPH_RESULT, o->dtype, batch_dims ? batch_dims[i] : 0, o->rank, o->shape, 1, &word, 1, &n, &results[i]);
+        st = node_new(GRAPH_RESULT, o->dtype, batch_dims ? batch_dims[i] : 0, o->rank, o->shape, 1, &word, 1,
+                      &n, &results[i]);
         for (int k = i; st && k > 0;)
             node_unref(results[--k]);
     }
@@ -604,14 +633,15 @@ static eas_status with_results(uint16_t op, int nwords, const int64_t *words, in
     return st;
 }
 
-eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control *c, int nouts, const struct node_out *outs,
-                        const uint8_t *batch_dims, eas_node **results)
+eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control *c, int nouts,
+                        const struct node_out *outs, const uint8_t *batch_dims, eas_node **results)
 {
     node_extra e = {.nouts = nouts, .outs = (struct node_out *)(uintptr_t)outs, .control = c};
     return with_results(op, 0, NULL, nin, in, &e, batch_dims, results);
 }
 
-eas_status node_collective(int nwords, const int64_t *words, int n, eas_node *const *in, int64_t group, eas_node **results)
+eas_status node_collective(int nwords, const int64_t *words, int n, eas_node *const *in, int64_t group,
+                           eas_node **results)
 {
     struct node_out *outs = calloc((size_t)n + 1, sizeof *outs);
     eas_dim *shapes = malloc(sizeof *shapes * (GRAPH_MAX_RANK + 1) * (size_t)(n + 1));
@@ -633,7 +663,8 @@ eas_status node_collective(int nwords, const int64_t *words, int n, eas_node *co
 
 uint64_t node_call_key(const node_extra *e)
 {
-    uint64_t h = (uint64_t)(uintptr_t)e->kernel ^ (uint64_t)(uintptr_t)e->native ^ (uint64_t)e->launch.has_grid << 1;
+    uint64_t h =
+        (uint64_t)(uintptr_t)e->kernel ^ (uint64_t)(uintptr_t)e->native ^ (uint64_t)e->launch.has_grid << 1;
     for (int i = 0; i < e->nnumbers; i++)
         h = (h ^ (uint64_t)e->numbers[i]) * 0x9e3779b97f4a7c15u;
     for (int i = 0; i < e->nouts && e->native; i++)
@@ -649,8 +680,8 @@ uint64_t node_call_key(const node_extra *e)
     return h ^ h >> 31;
 }
 
-eas_status eas_node_call(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nparams, const int8_t *order,
-                         const int64_t grid[3], eas_node **results)
+eas_status eas_node_call(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs,
+                         int nparams, const int8_t *order, const int64_t grid[3], eas_node **results)
 {
     NEED(nin <= 0 || in, EAS_ERR_HANDLE);
     NEED(nouts <= 0 || outs, EAS_ERR_HANDLE);
@@ -659,16 +690,20 @@ eas_status eas_node_call(eas_kernel *k, int nin, eas_node *const *in, int nouts,
     return eas_node_call_begun(k, nin, in, nouts, outs, NULL, nparams, order, grid, results);
 }
 
-static eas_status check_begin(const eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, const int8_t *begin)
+static eas_status check_begin(const eas_kernel *k, int nin, eas_node *const *in, int nouts,
+                              const eas_node_type *outs, const int8_t *begin)
 {
     for (int i = 0; begin && i < nouts; i++)
         if (begin[i] >= nin || (begin[i] >= 0 && in[begin[i]]->dtype != outs[i].dtype))
-            return base_fail(EAS_ERR_VALUE, "eager.call: output %d of kernel %s is to begin as input %d, which %s", i, eas_ir_name(eas_kernel_ir(k)),
-                             begin[i], begin[i] >= nin ? "is not there" : "has another dtype");
+            return base_fail(EAS_ERR_VALUE,
+                             "eager.call: output %d of kernel %s is to begin as input %d, which %s", i,
+                             eas_ir_name(eas_kernel_ir(k)), begin[i],
+                             begin[i] >= nin ? "is not there" : "has another dtype");
     return EAS_OK;
 }
 
-eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, const int8_t *begin, int nparams,
+eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int nouts,
+                               const eas_node_type *outs, const int8_t *begin, int nparams,
                                const int8_t *order, const int64_t grid[3], eas_node **results)
 {
     NEED(k, EAS_ERR_HANDLE);
@@ -677,16 +712,20 @@ eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int 
     NEED(nparams <= 0 || order, EAS_ERR_HANDLE);
     NEED(nouts <= 0 || results, EAS_ERR_HANDLE);
     if (nparams != eas_ir_param_count(eas_kernel_ir(k)))
-        return base_fail(EAS_ERR_VALUE, "eager.call: kernel %s has %d parameters, %d are given", eas_ir_name(eas_kernel_ir(k)),
-                         eas_ir_param_count(eas_kernel_ir(k)), nparams);
+        return base_fail(EAS_ERR_VALUE, "eager.call: kernel %s has %d parameters, %d are given",
+                         eas_ir_name(eas_kernel_ir(k)), eas_ir_param_count(eas_kernel_ir(k)), nparams);
     eas_status bad = check_begin(k, nin, in, nouts, outs, begin);
     struct node_out *o = bad ? NULL : malloc(sizeof *o * (size_t)(nouts + 1));
     if (!o)
         return bad ? bad : base_fail_oom((size_t)nouts);
     for (int i = 0; i < nouts; i++)
         o[i] = (struct node_out){outs[i].dtype, outs[i].rank, outs[i].shape};
-    node_extra e = {
-        .kernel = k, .nouts = nouts, .nargs = nparams, .outs = o, .order = (int8_t *)(uintptr_t)order, .begin = (int8_t *)(uintptr_t)begin};
+    node_extra e = {.kernel = k,
+                    .nouts = nouts,
+                    .nargs = nparams,
+                    .outs = o,
+                    .order = (int8_t *)(uintptr_t)order,
+                    .begin = (int8_t *)(uintptr_t)begin};
     e.launch.size = sizeof e.launch;
     e.launch.has_grid = grid != NULL;
     if (grid)
@@ -698,15 +737,19 @@ eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int 
     return st;
 }
 
-eas_status node_native(const struct eas_native *fn, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nnumbers,
-                       const eas_dim *numbers, eas_node **results)
+eas_status node_native(const struct eas_native *fn, int nin, eas_node *const *in, int nouts,
+                       const eas_node_type *outs, int nnumbers, const eas_dim *numbers, eas_node **results)
 {
     struct node_out *o = malloc(sizeof *o * (size_t)(nouts + 1));
     if (!o)
         return base_fail_oom((size_t)nouts);
     for (int i = 0; i < nouts; i++)
         o[i] = (struct node_out){outs[i].dtype, outs[i].rank, outs[i].shape};
-    node_extra e = {.native = fn, .nnumbers = nnumbers, .numbers = (eas_dim *)(uintptr_t)numbers, .nouts = nouts, .outs = o};
+    node_extra e = {.native = fn,
+                    .nnumbers = nnumbers,
+                    .numbers = (eas_dim *)(uintptr_t)numbers,
+                    .nouts = nouts,
+                    .outs = o};
     e.launch.size = sizeof e.launch;
     eas_status st = with_results(GRAPH_CALL, 0, NULL, nin, in, &e, NULL, results);
     for (int i = 0; i < nouts && !st; i++)
@@ -805,8 +848,14 @@ void node_open_branches(int by)
 
 void eas_site_set_resolver(int (*resolve)(uint32_t, char *, size_t, int *)) { site_resolve = resolve; }
 
-bool graph_site(uint32_t site, char *file, size_t room, int *line) { return site && site_resolve && site_resolve(site, file, room, line); }
-bool node_place(const eas_node *n, char *file, size_t room, int *line) { return n->site && site_resolve && site_resolve(n->site, file, room, line); }
+bool graph_site(uint32_t site, char *file, size_t room, int *line)
+{
+    return site && site_resolve && site_resolve(site, file, room, line);
+}
+bool node_place(const eas_node *n, char *file, size_t room, int *line)
+{
+    return n->site && site_resolve && site_resolve(n->site, file, room, line);
+}
 
 void eas_node_set_traced(eas_node *n, int traced)
 {

@@ -1,4 +1,5 @@
-/* op.c: the table of operations, and what the rules of all families share: promotion, alignment, broadcasting, building. */
+/* op.c: the table of operations, and what the rules of all families share: promotion, alignment,
+ * broadcasting, building. */
 #include "graph.h"
 
 #include <math.h>
@@ -12,15 +13,17 @@ const graph_row graph_rows[GRAPH_NOPS] = {
 #define DIFF_INIT_EXPAND {DIFF_EXPAND, NULL, NULL}
 #define DIFF_INIT_ZERO {DIFF_ZERO, NULL, NULL}
 #define OP(NAME, name, kind, make, ir, emit, expand, diff, shard, sig, doc) \
-    [GRAPH_##NAME] = {#name, KIND_##kind, make_##make, ir, emit_##emit, expand_##expand, DIFF_INIT_##diff, shard_##shard, sig, doc},
+    [GRAPH_##NAME] = {#name,           KIND_##kind,      make_##make,   ir,  emit_##emit, \
+                      expand_##expand, DIFF_INIT_##diff, shard_##shard, sig, doc},
 #include "op.def"
 #undef OP
 };
 
-static const char *const kind_names[] = {"leaf",  "input", "const",   "map",        "cast",   "reshape",  "permute", "broadcast",
-                                         "slice", "pad",   "concat",  "update",     "window", "iota",     "random",  "reduce",
-                                         "arg",   "scan",  "matmul",  "gather",     "along",  "scatter",  "sort",    "compact",
-                                         "alias", "call",  "control", "collective", "result", "composite"};
+static const char *const kind_names[] = {
+    "leaf",  "input", "const",   "map",        "cast",   "reshape",  "permute", "broadcast",
+    "slice", "pad",   "concat",  "update",     "window", "iota",     "random",  "reduce",
+    "arg",   "scan",  "matmul",  "gather",     "along",  "scatter",  "sort",    "compact",
+    "alias", "call",  "control", "collective", "result", "composite"};
 _Static_assert(sizeof kind_names / sizeof *kind_names == KIND_COMPOSITE + 1, "a name for each kind");
 
 /* Families in the order of the table: each before its rows. */
@@ -62,8 +65,11 @@ int eas_tensor_op_find(const char *name)
 
 eas_tensor_op_info eas_tensor_op_at(eas_tensor_op op)
 {
-    static const char *const how[] = {
-        [DIFF_ZERO] = "zero", [DIFF_EACH] = "each", [DIFF_LINEAR] = "linear", [DIFF_EXPAND] = "expand", [DIFF_AS] = "as"};
+    static const char *const how[] = {[DIFF_ZERO] = "zero",
+                                      [DIFF_EACH] = "each",
+                                      [DIFF_LINEAR] = "linear",
+                                      [DIFF_EXPAND] = "expand",
+                                      [DIFF_AS] = "as"};
     const graph_row *r = &graph_rows[op];
     return (eas_tensor_op_info){r->name, kind_names[r->kind], r->sig, r->doc, how[r->diff.how]};
 }
@@ -107,7 +113,8 @@ eas_status node_fail(eas_status st, const graph_call *c, const char *fmt, ...)
     return base_fail(st, "eager.%s: %s", c->row->name, text);
 }
 
-eas_status graph_apply(uint16_t op, int nin, eas_node *const *in, int nattr, const int64_t *attr, eas_node **out)
+eas_status graph_apply(uint16_t op, int nin, eas_node *const *in, int nattr, const int64_t *attr,
+                       eas_node **out)
 {
     graph_call c = {op, &graph_rows[op], in, nin, attr, nattr};
     *out = NULL;
@@ -189,7 +196,8 @@ static eas_status widened(eas_node *x, int bd, int logical, eas_node **out)
     eas_dim shape[2 * GRAPH_MAX_RANK];
     int rank = 0, have = node_logical_rank(x);
     if (bd + logical > GRAPH_MAX_RANK)
-        return base_fail(EAS_ERR_VALUE, "eager: %d batch dims and %d others are more than %d", bd, logical, GRAPH_MAX_RANK);
+        return base_fail(EAS_ERR_VALUE, "eager: %d batch dims and %d others are more than %d", bd, logical,
+                         GRAPH_MAX_RANK);
     for (int i = x->batch_dims; i < bd; i++)
         shape[rank++] = 1;
     for (int i = 0; i < x->batch_dims; i++)
@@ -201,8 +209,12 @@ static eas_status widened(eas_node *x, int bd, int logical, eas_node **out)
     return node_new(GRAPH_RESHAPE, (eas_dtype)x->dtype, bd, rank, shape, 0, NULL, 1, &x, out);
 }
 
-/* A tensor without batch dims whose logical dims lie at the end needs nothing: broadcasting aligns at the end. */
-static bool lies_well(const eas_node *x, int logical) { return x->batch_dims == 0 || node_logical_rank(x) == logical; }
+/* A tensor without batch dims whose logical dims lie at the end needs nothing: broadcasting aligns at the
+ * end. */
+static bool lies_well(const eas_node *x, int logical)
+{
+    return x->batch_dims == 0 || node_logical_rank(x) == logical;
+}
 
 eas_status graph_align(const graph_call *c, int n, eas_node *const *in, eas_node **out, int *batch_dims)
 {
@@ -289,8 +301,14 @@ eas_node *gb_apply(gbuild *g, uint16_t op, int nin, eas_node *const *in, int nat
 }
 
 eas_node *gb1(gbuild *g, uint16_t op, eas_node *x) { return gb_apply(g, op, 1, &x, 0, NULL); }
-eas_node *gb2(gbuild *g, uint16_t op, eas_node *x, eas_node *y) { return gb_apply(g, op, 2, (eas_node *[]){x, y}, 0, NULL); }
-eas_node *gb3(gbuild *g, uint16_t op, eas_node *x, eas_node *y, eas_node *z) { return gb_apply(g, op, 3, (eas_node *[]){x, y, z}, 0, NULL); }
+eas_node *gb2(gbuild *g, uint16_t op, eas_node *x, eas_node *y)
+{
+    return gb_apply(g, op, 2, (eas_node *[]){x, y}, 0, NULL);
+}
+eas_node *gb3(gbuild *g, uint16_t op, eas_node *x, eas_node *y, eas_node *z)
+{
+    return gb_apply(g, op, 3, (eas_node *[]){x, y, z}, 0, NULL);
+}
 
 eas_node *gb_num(gbuild *g, const eas_node *like, double v)
 {
@@ -306,7 +324,8 @@ eas_node *gb_int(gbuild *g, eas_dtype dt, int64_t v)
     eas_node *n = NULL;
     if (g->st)
         return NULL;
-    eas_status st = dtype_is_float(dt) ? node_const_double(dt, false, (double)v, &n) : node_const(dt, false, v, &n);
+    eas_status st =
+        dtype_is_float(dt) ? node_const_double(dt, false, (double)v, &n) : node_const(dt, false, v, &n);
     return keep(g, st, n);
 }
 
@@ -319,8 +338,8 @@ eas_node *gb_cast(gbuild *g, eas_node *x, eas_dtype dt)
     return keep(g, st, n);
 }
 
-eas_node *gb_new(gbuild *g, uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin,
-                 eas_node *const *in)
+eas_node *gb_new(gbuild *g, uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape,
+                 int nwords, const int64_t *words, int nin, eas_node *const *in)
 {
     eas_node *n = NULL;
     if (g->st)

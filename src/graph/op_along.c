@@ -1,4 +1,5 @@
-/* op_along.c: along one axis, with an order: argmax, running results, differences, sorting. An axis of None means the elements as one axis. */
+/* op_along.c: along one axis, with an order: argmax, running results, differences, sorting. An axis of None
+ * means the elements as one axis. */
 #include "graph.h"
 
 /* x with its logical dims as one */
@@ -98,7 +99,8 @@ eas_status make_cumulative(const graph_call *c, eas_node **out)
         return rule_done(&r, NULL, out);
     memcpy(shape, node_shape(x), sizeof *shape * x->rank);
     shape[word] = gb_dim(&r.g, EAS_DIM_ADD, shape[word], initial);
-    return rule_node(&r, running_dtype(c, (eas_dtype)x->dtype), x->batch_dims, x->rank, shape, 2, (int64_t[]){word, initial}, 1, &x, out);
+    return rule_node(&r, running_dtype(c, (eas_dtype)x->dtype), x->batch_dims, x->rank, shape, 2,
+                     (int64_t[]){word, initial}, 1, &x, out);
 }
 
 eas_status expand_cumulative(eas_node *n, eas_node *const *in, eas_node **out)
@@ -109,7 +111,8 @@ eas_status expand_cumulative(eas_node *n, eas_node *const *in, eas_node **out)
     bool product = !strcmp(graph_rows[n->op].ir, "mul");
     eas_dtype dt = (eas_dtype)n->dtype;
     eas_node *x = gb_typed(&g, in[0], dt);
-    eas_node *y = gb_new(&g, product ? GRAPH_CUMPROD : GRAPH_CUMSUM, dt, n->batch_dims, n->rank, node_shape(in[0]), 2, (int64_t[]){axis, 0}, 1, &x);
+    eas_node *y = gb_new(&g, product ? GRAPH_CUMPROD : GRAPH_CUMSUM, dt, n->batch_dims, n->rank,
+                         node_shape(in[0]), 2, (int64_t[]){axis, 0}, 1, &x);
     if (node_words(n)[1]) {
         memcpy(shape, node_shape(n), sizeof *shape * n->rank);
         shape[axis] = 1;
@@ -134,7 +137,8 @@ eas_status make_diff(const graph_call *c, eas_node **out)
         return rule_done(&r, NULL, out);
     memcpy(shape, node_shape(x), sizeof *shape * x->rank);
     shape[axis] = gb_dim(&r.g, EAS_DIM_MAX, gb_dim(&r.g, EAS_DIM_SUB, shape[axis], n), 0);
-    return rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, 2, (int64_t[]){axis, n}, 1, &x, out);
+    return rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, 2, (int64_t[]){axis, n}, 1, &x,
+                     out);
 }
 
 eas_status expand_diff(eas_node *n, eas_node *const *in, eas_node **out)
@@ -169,7 +173,8 @@ eas_status make_sort(const graph_call *c, eas_node **out)
     x = truth ? gb_typed(g, x, EAS_U8) : x;
     if (g->st)
         return rule_done(&r, NULL, out);
-    eas_node *y = gb_new(g, c->op, indices ? EAS_I64 : (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 3, words, 1, &x);
+    eas_node *y = gb_new(g, c->op, indices ? EAS_I64 : (eas_dtype)x->dtype, x->batch_dims, x->rank,
+                         node_shape(x), 3, words, 1, &x);
     return rule_done(&r, truth && !indices ? gb_typed(g, y, EAS_BOOL) : y, out);
 }
 
@@ -182,15 +187,18 @@ eas_status make_topk(const graph_call *c, eas_node **out)
         return rule_done(&r, NULL, out);
     eas_node *x = c->in[0];
     int64_t k = rule_int(&r), axis = rule_axis(&r, x), largest = rule_int(&r) != 0, index = rule_int(&r);
-    if (!r.g.st && ((k < 0 && !dim_is_expr(k)) || (dim_known(node_shape(x)[axis]) && k > node_shape(x)[axis])))
-        rule_fail(&r, "k is %lld for axis %d of shape %s", (long long)k, (int)axis - x->batch_dims, rule_text(x, (char[128]){0}));
+    if (!r.g.st &&
+        ((k < 0 && !dim_is_expr(k)) || (dim_known(node_shape(x)[axis]) && k > node_shape(x)[axis])))
+        rule_fail(&r, "k is %lld for axis %d of shape %s", (long long)k, (int)axis - x->batch_dims,
+                  rule_text(x, (char[128]){0}));
     if (index < 0 || index > 1)
         rule_fail(&r, "result %lld of 2", (long long)index);
     if (r.g.st)
         return rule_done(&r, NULL, out);
     memcpy(shape, node_shape(x), sizeof *shape * x->rank);
     shape[axis] = k;
-    return rule_node(&r, index ? EAS_I64 : (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, 3, (int64_t[]){axis, largest, index}, 1, &x, out);
+    return rule_node(&r, index ? EAS_I64 : (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, 3,
+                     (int64_t[]){axis, largest, index}, 1, &x, out);
 }
 
 /* A few of a long row are chosen one after the other: a sort whose result is that short. */
@@ -212,7 +220,8 @@ eas_status expand_topk(eas_node *n, eas_node *const *in, eas_node **out)
                              n->batch_dims, n->rank, node_shape(n), 3, (int64_t[]){axis, w[1], w[2]}, 1, &x);
         return gb_done(&g, truth && !w[2] ? gb_typed(&g, y, EAS_BOOL) : y, out);
     }
-    eas_node *y = gb_apply(&g, w[2] ? GRAPH_ARGSORT : GRAPH_SORT, 1, in, 2, (int64_t[]){axis - n->batch_dims, w[1]});
+    eas_node *y =
+        gb_apply(&g, w[2] ? GRAPH_ARGSORT : GRAPH_SORT, 1, in, 2, (int64_t[]){axis - n->batch_dims, w[1]});
     return gb_done(&g, gb_slice(&g, y, axis, 0, node_shape(n)[axis], 1), out);
 }
 

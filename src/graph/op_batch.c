@@ -1,7 +1,8 @@
 /* op_batch.c: batch dims, which vmap counts and users do not see, and names for tensors.
  *
- * The operations that are called physical count batch dims among the axes. They leave the number of batch dims alone (unless no dims are
- * left to be them): incr_batch_dims and decr_batch_dims say what becomes of a dim that came or went.
+ * The operations that are called physical count batch dims among the axes. They leave the number of batch
+ * dims alone (unless no dims are left to be them): incr_batch_dims and decr_batch_dims say what becomes of a
+ * dim that came or went.
  */
 #include "graph.h"
 
@@ -27,14 +28,16 @@ eas_status make_custom(const graph_call *c, eas_node **out)
     if (r.g.st)
         return rule_done(&r, NULL, out);
     eas_node *x = c->in[0];
-    return rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 0, NULL, c->nin, c->in, out);
+    return rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 0, NULL, c->nin, c->in,
+                     out);
 }
 
 eas_status make_incr_batch_dims(const graph_call *c, eas_node **out)
 {
     rule r = rule_begin(c, 1, 1);
     if (!r.g.st && node_logical_rank(c->in[0]) == 0)
-        rule_fail(&r, "no dim is left to become a batch dim: shape () with %d batch dims", c->in[0]->batch_dims);
+        rule_fail(&r, "no dim is left to become a batch dim: shape () with %d batch dims",
+                  c->in[0]->batch_dims);
     return renamed(&r, c->nin ? c->in[0] : NULL, r.g.st ? 0 : c->in[0]->batch_dims + 1, out);
 }
 
@@ -80,10 +83,12 @@ eas_status make_move_axis_from_batch_dims(const graph_call *c, eas_node **out)
         rule_fail(&r, "batch_axis %lld of %d batch dims", (long long)from, (int)bd);
     if (to < -rank || to >= rank)
         rule_fail(&r, "logical_destination %lld in a result of %d dims", (long long)to, (int)rank);
-    return moved(&r, x, (int)(from < 0 ? from + bd : from), (int)(bd - 1 + (to < 0 ? to + rank : to)), (int)bd - 1, out);
+    return moved(&r, x, (int)(from < 0 ? from + bd : from), (int)(bd - 1 + (to < 0 ? to + rank : to)),
+                 (int)bd - 1, out);
 }
 
-/* x with at least so many batch dims: new ones have size 1 and stand in front, where the newest vmap's are. */
+/* x with at least so many batch dims: new ones have size 1 and stand in front, where the newest vmap's are.
+ */
 eas_status make_lift_batch_dims(const graph_call *c, eas_node **out)
 {
     rule r = rule_begin(c, 1, 1);
@@ -115,7 +120,8 @@ eas_status make_broadcast_batch_dims(const graph_call *c, eas_node **out)
     for (int i = 0; i < rank && !r.g.st; i++) {
         shape[i] = i < to.n ? to.at[i] : node_shape(x)[i];
         if (node_shape(x)[i] != 1 && node_shape(x)[i] != shape[i])
-            rule_fail(&r, "batch dims %s do not broadcast to %s", shape_text((char[128]){0}, 128, c->in[0]->batch_dims, node_shape(c->in[0])),
+            rule_fail(&r, "batch dims %s do not broadcast to %s",
+                      shape_text((char[128]){0}, 128, c->in[0]->batch_dims, node_shape(c->in[0])),
                       shape_text((char[128]){0}, 128, to.n, to.at));
     }
     return rule_node(&r, (eas_dtype)c->in[0]->dtype, to.n, rank, shape, 0, NULL, 1, &x, out);

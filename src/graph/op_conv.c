@@ -1,4 +1,5 @@
-/* op_conv.c: convolutions and pooling of images, NHWC: windows (KIND_WINDOW) that are joined by a matrix product or a reduction. */
+/* op_conv.c: convolutions and pooling of images, NHWC: windows (KIND_WINDOW) that are joined by a matrix
+ * product or a reduction. */
 #include "graph.h"
 
 #include <math.h>
@@ -43,7 +44,8 @@ static void read_padding(rule *r, window *w)
         w->before[i] = n == 1 ? p[0] : n == 2 ? p[i] : p[2 * i];
         w->after[i] = n == 1 ? p[0] : n == 2 ? p[i] : p[2 * i + 1];
         if (w->before[i] < 0 || w->after[i] < 0)
-            rule_fail(r, "padding is %lld and %lld; it must not be negative", (long long)w->before[i], (long long)w->after[i]);
+            rule_fail(r, "padding is %lld and %lld; it must not be negative", (long long)w->before[i],
+                      (long long)w->after[i]);
     }
 }
 
@@ -58,8 +60,9 @@ static int64_t reach(const window *w, int i) { return w->dilation[i] * (w->size[
 
 static void too_small(rule *r, const eas_node *x, const window *w, int i)
 {
-    rule_fail(r, "a window of %s %lld does not fit shape %s with padding %lld and %lld", side[i], (long long)reach(w, i),
-              rule_text(x, (char[128]){0}), (long long)w->before[i], (long long)w->after[i]);
+    rule_fail(r, "a window of %s %lld does not fit shape %s with padding %lld and %lld", side[i],
+              (long long)reach(w, i), rule_text(x, (char[128]){0}), (long long)w->before[i],
+              (long long)w->after[i]);
 }
 
 /* How many windows there are along an axis of n. */
@@ -97,7 +100,8 @@ static eas_status record(rule *r, const window *w, int64_t more, const eas_dim l
     words[WINDOW_WORDS] = more;
     eas_dtype dt = common_dtype(c);
     for (int i = 0; i < c->nin; i++)
-        in[i] = gb_typed(g, c->in[i], dt); /* batch dims as they are: one filter for all lanes is one matrix */
+        /* batch dims as they are: one filter for all lanes is one matrix */
+        in[i] = gb_typed(g, c->in[i], dt);
     return rule_node(r, dt, bd, bd + 4, shape, WINDOW_WORDS + 1, words, c->nin, in, out);
 }
 
@@ -107,7 +111,8 @@ static void check_bias(rule *r, eas_dim channels)
         return;
     const eas_node *bias = r->c->in[2];
     if (node_logical_rank(bias) != 1 || node_logical_shape(bias)[0] != channels)
-        rule_fail(r, "bias has shape %s; %s is wanted", rule_text(bias, (char[128]){0}), shape_text((char[128]){0}, 128, 1, &channels));
+        rule_fail(r, "bias has shape %s; %s is wanted", rule_text(bias, (char[128]){0}),
+                  shape_text((char[128]){0}, 128, 1, &channels));
 }
 
 static void read_filter(rule *r, window *w)
@@ -115,7 +120,8 @@ static void read_filter(rule *r, window *w)
     for (int i = 0; i < 2 && !r->g.st; i++) {
         w->size[i] = node_logical_shape(r->c->in[1])[i];
         if (!dim_known(w->size[i]) || w->size[i] == 0)
-            rule_fail(r, "filter has shape %s: its %s must be a number above 0", rule_text(r->c->in[1], (char[128]){0}), side[i]);
+            rule_fail(r, "filter has shape %s: its %s must be a number above 0",
+                      rule_text(r->c->in[1], (char[128]){0}), side[i]);
     }
 }
 
@@ -140,11 +146,12 @@ eas_status make_conv2d(const graph_call *c, eas_node **out)
     const eas_dim *x = node_logical_shape(c->in[0]), *f = node_logical_shape(c->in[1]);
     eas_dim each;
     if (groups < 1 || !dim_divides(x[3], groups, &each) || !dim_divides(f[3], groups, &each))
-        rule_fail(&r, "groups is %lld; it must divide the channels of %s and %s", (long long)groups, rule_text(c->in[0], (char[128]){0}),
-                  rule_text(c->in[1], (char[128]){0}));
+        rule_fail(&r, "groups is %lld; it must divide the channels of %s and %s", (long long)groups,
+                  rule_text(c->in[0], (char[128]){0}), rule_text(c->in[1], (char[128]){0}));
     else if (gb_dim(&r.g, EAS_DIM_MUL, f[2], groups) != x[3])
-        rule_fail(&r, "filter of shape %s for x of shape %s and %lld groups: channels differ", rule_text(c->in[1], (char[128]){0}),
-                  rule_text(c->in[0], (char[128]){0}), (long long)groups);
+        rule_fail(&r, "filter of shape %s for x of shape %s and %lld groups: channels differ",
+                  rule_text(c->in[1], (char[128]){0}), rule_text(c->in[0], (char[128]){0}),
+                  (long long)groups);
     check_bias(&r, f[3]);
     for (int i = 0; i < 2 && !r.g.st; i++) {
         shape[1 + i] = window_count(&r.g, &w, i, x[1 + i]);
@@ -156,8 +163,10 @@ eas_status make_conv2d(const graph_call *c, eas_node **out)
     return record(&r, &w, groups, shape, out);
 }
 
-/* x, whose height is axis `at`, with zeros (or another number) around it. after may be negative: elements go. */
-static eas_node *framed(gbuild *g, eas_node *x, int at, const int64_t before[2], const eas_dim after[2], eas_node *fill)
+/* x, whose height is axis `at`, with zeros (or another number) around it. after may be negative: elements go.
+ */
+static eas_node *framed(gbuild *g, eas_node *x, int at, const int64_t before[2], const eas_dim after[2],
+                        eas_node *fill)
 {
     int64_t words[GRAPH_MAX_RANK] = {0};
     eas_dim shape[GRAPH_MAX_RANK];
@@ -170,7 +179,9 @@ static eas_node *framed(gbuild *g, eas_node *x, int at, const int64_t before[2],
         shape[at + i] = gb_dim(g, EAS_DIM_ADD, gb_dim(g, EAS_DIM_ADD, shape[at + i], before[i]), after[i]);
         any |= before[i] != 0 || after[i] != 0;
     }
-    return any ? gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, x->rank, words, 2, (eas_node *[]){x, fill}) : x;
+    return any ? gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, x->rank,
+                        words, 2, (eas_node *[]){x, fill})
+               : x;
 }
 
 /* Windows over axes at and at + 1: two dims of their sizes come at the end. */
@@ -188,7 +199,8 @@ static eas_node *windows(gbuild *g, eas_node *x, int at, const window *w, const 
     return gb_new(g, GRAPH_WINDOW, (eas_dtype)x->dtype, x->batch_dims, x->rank + 2, shape, 7, words, 1, &x);
 }
 
-/* Windows that lie side by side are views: each axis is cut in two. Their derivative is a view as well, where that of windows which may overlap adds up copies. */
+/* Windows that lie side by side are views: each axis is cut in two. Their derivative is a view as well, where
+ * that of windows which may overlap adds up copies. */
 static eas_node *side_by_side(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2])
 {
     eas_dim shape[GRAPH_MAX_RANK + 2];
@@ -219,17 +231,20 @@ static bool all_beside(const window *w)
 
 static eas_node *pool_windows(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2])
 {
-    return x && x->rank + 2 <= GRAPH_MAX_RANK && all_beside(w) ? side_by_side(g, x, at, w, count) : windows(g, x, at, w, count);
+    return x && x->rank + 2 <= GRAPH_MAX_RANK && all_beside(w) ? side_by_side(g, x, at, w, count)
+                                                               : windows(g, x, at, w, count);
 }
 
 /* ---- tap by tap ----
  *
- * Where windows overlap, element (i, j) of all of them is a slice of x, whose channels are neighbours in memory. A few slices, joined element by element, are one pass over x with channels as
- * lanes; a reduction over the window's own dims would have the few elements of one window as lanes.
+ * Where windows overlap, element (i, j) of all of them is a slice of x, whose channels are neighbours in
+ * memory. A few slices, joined element by element, are one pass over x with channels as lanes; a reduction
+ * over the window's own dims would have the few elements of one window as lanes.
  */
 enum { MOST_TAPS = 32 };
 
-static eas_node *tap(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2], int64_t i, int64_t j)
+static eas_node *tap(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2], int64_t i,
+                     int64_t j)
 {
     x = gb_slice(g, x, at, i * w->dilation[0], count[0], w->stride[0]);
     return gb_slice(g, x, at + 1, j * w->dilation[1], count[1], w->stride[1]);
@@ -237,7 +252,8 @@ static eas_node *tap(gbuild *g, eas_node *x, int at, const window *w, const eas_
 
 static bool few_taps(const window *w) { return w->size[0] * w->size[1] <= MOST_TAPS; }
 
-static eas_node *joined_taps(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2], uint16_t op)
+static eas_node *joined_taps(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2],
+                             uint16_t op)
 {
     eas_node *y = NULL;
     for (int64_t i = 0; i < w->size[0]; i++)
@@ -249,7 +265,8 @@ static eas_node *joined_taps(gbuild *g, eas_node *x, int at, const window *w, co
 }
 
 /* A filter (H, W, 1, C) for each channel: sums of slices times numbers that all pixels share. */
-static eas_status depthwise(gbuild *g, eas_node *n, eas_node *x, eas_node *f, eas_node *bias, const window *w, eas_node **out)
+static eas_status depthwise(gbuild *g, eas_node *n, eas_node *x, eas_node *f, eas_node *bias, const window *w,
+                            eas_node **out)
 {
     const eas_dtype dt = graph_compute_dtype((eas_dtype)n->dtype);
     const int at = x->batch_dims + 1;
@@ -258,7 +275,8 @@ static eas_status depthwise(gbuild *g, eas_node *n, eas_node *x, eas_node *f, ea
     f = gb_reshape(g, f, 0, 2, (eas_dim[]){w->size[0] * w->size[1], channels});
     for (int64_t i = 0; i < w->size[0]; i++)
         for (int64_t j = 0; j < w->size[1]; j++) {
-            eas_node *k = gb_slice(g, f, 0, i * w->size[1] + j, 1, 1), *t = tap(g, x, at, w, node_logical_shape(n) + 1, i, j);
+            eas_node *k = gb_slice(g, f, 0, i * w->size[1] + j, 1, 1),
+                     *t = tap(g, x, at, w, node_logical_shape(n) + 1, i, j);
             k = k ? gb_reshape(g, k, 0, 1, &channels) : NULL;
             t = gb2(g, GRAPH_MUL, gb_typed(g, t, dt), gb_typed(g, k, dt));
             y = y ? gb2(g, GRAPH_ADD, y, t) : t;
@@ -275,10 +293,12 @@ static eas_node *columns(gbuild *g, eas_node *x, const window *w, int64_t groups
     if (g->st || !x)
         return NULL;
     int bd = x->batch_dims, order[GRAPH_MAX_RANK + 4];
-    eas_dim images = node_shape(x)[bd], channels = node_shape(x)[bd + 3], each = gb_dim(g, EAS_DIM_FLOORDIV, channels, groups);
+    eas_dim images = node_shape(x)[bd], channels = node_shape(x)[bd + 3],
+            each = gb_dim(g, EAS_DIM_FLOORDIV, channels, groups);
     eas_node *y = windows(g, x, bd + 1, w, count);
     memcpy(shape, node_shape(x), sizeof *shape * (size_t)bd);
-    memcpy(shape + bd, (eas_dim[]){images, count[0], count[1], groups, each, w->size[0], w->size[1]}, sizeof(eas_dim) * 7);
+    memcpy(shape + bd, (eas_dim[]){images, count[0], count[1], groups, each, w->size[0], w->size[1]},
+           sizeof(eas_dim) * 7);
     y = gb_reshape(g, y, bd, bd + 7, shape);
     for (int i = 0; i < bd; i++)
         order[i] = i;
@@ -306,7 +326,8 @@ static eas_node *filter_matrix(gbuild *g, eas_node *f, int64_t groups)
 }
 
 /* The product p, whose batch dims are its own, in n's shape and with the bias. */
-static eas_status finish(gbuild *g, eas_node *n, eas_node *p, int batch_dims, const eas_dim *batch, eas_node *bias, eas_node **out)
+static eas_status finish(gbuild *g, eas_node *n, eas_node *p, int batch_dims, const eas_dim *batch,
+                         eas_node *bias, eas_node **out)
 {
     eas_dim shape[GRAPH_MAX_RANK];
     if (g->st || !p)
@@ -319,25 +340,30 @@ static eas_status finish(gbuild *g, eas_node *n, eas_node *p, int batch_dims, co
 }
 
 /* One group and one filter for all lanes: everything in front of the taps is rows of one matrix. */
-static eas_status one_product(gbuild *g, eas_node *n, eas_node *cols, eas_node *f, eas_node *bias, eas_node **out)
+static eas_status one_product(gbuild *g, eas_node *n, eas_node *cols, eas_node *f, eas_node *bias,
+                              eas_node **out)
 {
-    eas_dim rows = gb_product(g, cols->rank - 1, node_shape(cols)), taps = node_shape(cols)[cols->rank - 1], outs = node_shape(n)[n->rank - 1];
-    eas_node *p = gb2(g, GRAPH_MATMUL, gb_reshape(g, cols, 0, 2, (eas_dim[]){rows, taps}), gb_reshape(g, f, 0, 2, (eas_dim[]){taps, outs}));
+    eas_dim rows = gb_product(g, cols->rank - 1, node_shape(cols)), taps = node_shape(cols)[cols->rank - 1],
+            outs = node_shape(n)[n->rank - 1];
+    eas_node *p = gb2(g, GRAPH_MATMUL, gb_reshape(g, cols, 0, 2, (eas_dim[]){rows, taps}),
+                      gb_reshape(g, f, 0, 2, (eas_dim[]){taps, outs}));
     return finish(g, n, p, cols->batch_dims, node_shape(cols), bias, out);
 }
 
 /* The convolution of x, framed already, into n's shape. */
-static eas_status convolved(gbuild *g, eas_node *n, eas_node *x, eas_node *f, eas_node *bias, const window *w, int64_t groups, eas_node **out)
+static eas_status convolved(gbuild *g, eas_node *n, eas_node *x, eas_node *f, eas_node *bias, const window *w,
+                            int64_t groups, eas_node **out)
 {
-    if (!g->st && x && groups > 1 && few_taps(w) && f->batch_dims == 0 && node_shape(x)[x->rank - 1] == groups &&
-        node_shape(f)[f->rank - 1] == groups)
+    if (!g->st && x && groups > 1 && few_taps(w) && f->batch_dims == 0 &&
+        node_shape(x)[x->rank - 1] == groups && node_shape(f)[f->rank - 1] == groups)
         return depthwise(g, n, x, f, bias, w, out);
     eas_node *cols = columns(g, x, w, groups, node_logical_shape(n) + 1);
     if (g->st)
         return gb_done(g, NULL, out);
     if (groups == 1 && f->batch_dims == 0)
         return one_product(g, n, cols, f, bias, out);
-    eas_node *p = gb2(g, GRAPH_MATMUL, cols, filter_matrix(g, f, groups)); /* (batch, groups, rows, C_out/groups) */
+    /* (batch, groups, rows, C_out/groups) */
+    eas_node *p = gb2(g, GRAPH_MATMUL, cols, filter_matrix(g, f, groups));
     p = p ? gb_move(g, p, p->batch_dims, p->batch_dims + 1) : NULL;
     return p ? finish(g, n, p, p->batch_dims, node_shape(p), bias, out) : gb_done(g, NULL, out);
 }
@@ -353,7 +379,8 @@ eas_status expand_conv2d(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
     window w = window_of(n);
-    eas_node *x = framed(&g, in[0], in[0]->batch_dims + 1, w.before, w.after, gb_int(&g, (eas_dtype)n->dtype, 0));
+    eas_node *x =
+        framed(&g, in[0], in[0]->batch_dims + 1, w.before, w.after, gb_int(&g, (eas_dtype)n->dtype, 0));
     return convolved(&g, n, x, in[1], n->nin > 2 ? in[2] : NULL, &w, node_words(n)[WINDOW_WORDS], out);
 }
 
@@ -365,7 +392,8 @@ eas_node *back_conv2d(gbuild *g, eas_node *n, int i, eas_node *ct)
         return NULL;
     const eas_dim *x = node_logical_shape(node_in(n)[0]);
     for (int k = 0; k < 2; k++) { /* what no window reached at the end */
-        eas_dim used = dim_known(x[1 + k]) ? (node_logical_shape(n)[1 + k] - 1) * w.stride[k] + reach(&w, k) : DIM_NONE;
+        eas_dim used =
+            dim_known(x[1 + k]) ? (node_logical_shape(n)[1 + k] - 1) * w.stride[k] + reach(&w, k) : DIM_NONE;
         w.extra[k] = dim_known(used) ? x[1 + k] + w.before[k] + w.after[k] - used : w.stride[k] == 1 ? 0 : -1;
         if (w.extra[k] < 0 || x[1 + k] == 0 || (w.extra[k] >= w.stride[k] && w.extra[k] >= w.dilation[k]))
             return NULL;
@@ -374,7 +402,8 @@ eas_node *back_conv2d(gbuild *g, eas_node *n, int i, eas_node *ct)
         return n;
     int64_t attr[] = {2,          w.stride[0], w.stride[1], 2, w.dilation[0], w.dilation[1], 4, w.before[0],
                       w.after[0], w.before[1], w.after[1],  2, w.extra[0],    w.extra[1]};
-    return gb_apply(g, GRAPH_CONV2D_TRANSPOSE, 2, (eas_node *[]){ct, node_in(n)[1]}, (int)(sizeof attr / sizeof *attr), attr);
+    return gb_apply(g, GRAPH_CONV2D_TRANSPOSE, 2, (eas_node *[]){ct, node_in(n)[1]},
+                    (int)(sizeof attr / sizeof *attr), attr);
 }
 
 /* ---- the transposed convolution: words are the window ---- */
@@ -398,18 +427,18 @@ eas_status make_conv2d_transpose(const graph_call *c, eas_node **out)
         return rule_done(&r, NULL, out);
     const eas_dim *x = node_logical_shape(c->in[0]), *f = node_logical_shape(c->in[1]);
     if (f[3] != x[3])
-        rule_fail(&r, "filter of shape %s for x of shape %s: channels differ", rule_text(c->in[1], (char[128]){0}),
-                  rule_text(c->in[0], (char[128]){0}));
+        rule_fail(&r, "filter of shape %s for x of shape %s: channels differ",
+                  rule_text(c->in[1], (char[128]){0}), rule_text(c->in[0], (char[128]){0}));
     check_bias(&r, f[2]);
     for (int i = 0; i < 2 && !g->st; i++) {
         if (w.extra[i] >= w.stride[i] && w.extra[i] >= w.dilation[i])
-            rule_fail(&r, "output_paddings is %lld; it must be below stride %lld or dilation %lld", (long long)w.extra[i], (long long)w.stride[i],
-                      (long long)w.dilation[i]);
+            rule_fail(&r, "output_paddings is %lld; it must be below stride %lld or dilation %lld",
+                      (long long)w.extra[i], (long long)w.stride[i], (long long)w.dilation[i]);
         eas_dim spread = gb_dim(g, EAS_DIM_MUL, gb_dim(g, EAS_DIM_SUB, x[1 + i], 1), w.stride[i]);
         shape[1 + i] = gb_dim(g, EAS_DIM_ADD, spread, reach(&w, i) + w.extra[i] - w.before[i] - w.after[i]);
         if (dim_known(x[1 + i]) && (x[1 + i] == 0 || shape[1 + i] < 1))
-            rule_fail(&r, "no %s is left of shape %s with padding %lld and %lld", side[i], rule_text(c->in[0], (char[128]){0}),
-                      (long long)w.before[i], (long long)w.after[i]);
+            rule_fail(&r, "no %s is left of shape %s with padding %lld and %lld", side[i],
+                      rule_text(c->in[0], (char[128]){0}), (long long)w.before[i], (long long)w.after[i]);
     }
     shape[0] = x[0];
     shape[3] = f[2];
@@ -429,14 +458,16 @@ static eas_node *spread_out(gbuild *g, eas_node *x, int axis, int64_t stride, ea
         return NULL;
     memcpy(shape, node_shape(y), sizeof *shape * y->rank);
     shape[axis + 1] = stride;
-    y = gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, x->batch_dims, y->rank, shape, y->rank, words, 2, (eas_node *[]){y, zero});
+    y = gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, x->batch_dims, y->rank, shape, y->rank, words, 2,
+               (eas_node *[]){y, zero});
     memcpy(shape, node_shape(x), sizeof *shape * x->rank);
     shape[axis] = gb_dim(g, EAS_DIM_MUL, n, stride);
     y = gb_reshape(g, y, x->batch_dims, x->rank, shape);
     return gb_slice(g, y, axis, 0, gb_dim(g, EAS_DIM_SUB, shape[axis], stride - 1), 1);
 }
 
-/* An ordinary convolution over the elements, spread out, with the filter turned around. Padding takes away what a window reaches beyond the edge. */
+/* An ordinary convolution over the elements, spread out, with the filter turned around. Padding takes away
+ * what a window reaches beyond the edge. */
 eas_status expand_conv2d_transpose(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
@@ -450,7 +481,8 @@ eas_status expand_conv2d_transpose(eas_node *n, eas_node *const *in, eas_node **
         plain.before[i] = reach(&w, i) - 1 - w.before[i];
         after[i] = reach(&w, i) - 1 - w.after[i] + w.extra[i];
         if (plain.before[i] < 0 && x) { /* the padding takes more than the window adds */
-            x = gb_slice(&g, x, at + i, -plain.before[i], gb_dim(&g, EAS_DIM_ADD, node_shape(x)[at + i], plain.before[i]), 1);
+            x = gb_slice(&g, x, at + i, -plain.before[i],
+                         gb_dim(&g, EAS_DIM_ADD, node_shape(x)[at + i], plain.before[i]), 1);
             plain.before[i] = 0;
         }
         if (after[i] < 0 && x) {
@@ -459,8 +491,10 @@ eas_status expand_conv2d_transpose(eas_node *n, eas_node *const *in, eas_node **
         }
         f = gb_slice(&g, f, in[1]->batch_dims + i, w.size[i] - 1, w.size[i], -1);
     }
-    f = gb_move(&g, f, in[1]->batch_dims + 3, in[1]->batch_dims + 2); /* (H, W, C_out, C) to (H, W, C, C_out) */
-    return convolved(&g, n, framed(&g, x, at, plain.before, after, zero), f, n->nin > 2 ? in[2] : NULL, &plain, 1, out);
+    /* (H, W, C_out, C) to (H, W, C, C_out) */
+    f = gb_move(&g, f, in[1]->batch_dims + 3, in[1]->batch_dims + 2);
+    return convolved(&g, n, framed(&g, x, at, plain.before, after, zero), f, n->nin > 2 ? in[2] : NULL,
+                     &plain, 1, out);
 }
 
 /* ---- pooling: words are the window; flags: ceil mode, padding counts ---- */
@@ -494,11 +528,11 @@ static eas_status make_pool(const graph_call *c, bool average, eas_node **out)
     for (int i = 0; i < 2 && !r.g.st; i++) {
         eas_dim n = node_logical_shape(x)[1 + i];
         if (average && (w.before[i] >= reach(&w, i) || w.after[i] >= reach(&w, i)))
-            rule_fail(&r, "padding %lld and %lld is not smaller than a window of %s %lld", (long long)w.before[i], (long long)w.after[i], side[i],
-                      (long long)reach(&w, i));
+            rule_fail(&r, "padding %lld and %lld is not smaller than a window of %s %lld",
+                      (long long)w.before[i], (long long)w.after[i], side[i], (long long)reach(&w, i));
         else if (!average && (2 * w.before[i] > reach(&w, i) || 2 * w.after[i] > reach(&w, i)))
-            rule_fail(&r, "padding %lld and %lld is more than half of a window of %s %lld", (long long)w.before[i], (long long)w.after[i], side[i],
-                      (long long)reach(&w, i));
+            rule_fail(&r, "padding %lld and %lld is more than half of a window of %s %lld",
+                      (long long)w.before[i], (long long)w.after[i], side[i], (long long)reach(&w, i));
         shape[1 + i] = pool_count(&r.g, &w, i, n);
         if (dim_known(n) && shape[1 + i] < 1)
             too_small(&r, x, &w, i);
@@ -525,19 +559,25 @@ static void overhang(gbuild *g, const eas_node *n, const eas_node *x, const wind
 {
     for (int i = 0; i < 2; i++) {
         int axis = n->batch_dims + 1 + i;
-        eas_dim used = gb_dim(g, EAS_DIM_ADD, gb_dim(g, EAS_DIM_MUL, gb_dim(g, EAS_DIM_SUB, node_shape(n)[axis], 1), w->stride[i]), reach(w, i));
+        eas_dim used =
+            gb_dim(g, EAS_DIM_ADD,
+                   gb_dim(g, EAS_DIM_MUL, gb_dim(g, EAS_DIM_SUB, node_shape(n)[axis], 1), w->stride[i]),
+                   reach(w, i));
         eas_dim have = gb_dim(g, EAS_DIM_ADD, node_shape(x)[axis], w->before[i] + w->after[i]);
         out[i] = w->flags[0] ? gb_dim(g, EAS_DIM_MAX, gb_dim(g, EAS_DIM_SUB, used, have), 0) : 0;
     }
 }
 
-static eas_node *pooled(gbuild *g, const eas_node *n, eas_node *x, const window *w, const int64_t before[2], const eas_dim after[2], eas_node *fill,
-                        uint16_t op)
+static eas_node *pooled(gbuild *g, const eas_node *n, eas_node *x, const window *w, const int64_t before[2],
+                        const eas_dim after[2], eas_node *fill, uint16_t op)
 {
     int at = n->batch_dims + 1;
     eas_node *y = framed(g, x, at, before, after, fill);
     if (few_taps(w) && !all_beside(w))
-        return joined_taps(g, y, at, w, node_shape(n) + at, op == GRAPH_REDUCE_MAX ? GRAPH_MAXIMUM : op == GRAPH_ANY ? GRAPH_LOGICAL_OR : GRAPH_ADD);
+        return joined_taps(g, y, at, w, node_shape(n) + at,
+                           op == GRAPH_REDUCE_MAX ? GRAPH_MAXIMUM
+                           : op == GRAPH_ANY      ? GRAPH_LOGICAL_OR
+                                                  : GRAPH_ADD);
     y = pool_windows(g, y, at, w, node_shape(n) + at);
     return y ? gb_reduce(g, op, y, (uint32_t)3 << (y->rank - 2), false) : NULL;
 }
@@ -552,8 +592,12 @@ eas_status expand_max_pool2d(eas_node *n, eas_node *const *in, eas_node **out)
     overhang(&g, n, in[0], &w, after);
     for (int i = 0; i < 2; i++)
         after[i] = gb_dim(&g, EAS_DIM_ADD, after[i], w.after[i]);
-    eas_node *fill = truth ? gb_int(&g, EAS_BOOL, 0) : dtype_is_float(dt) ? gb_num(&g, n, -INFINITY) : gb_int(&g, dt, dtype_min(dt)); /* never wins */
-    return gb_done(&g, pooled(&g, n, in[0], &w, w.before, after, fill, truth ? GRAPH_ANY : GRAPH_REDUCE_MAX), out);
+    /* never wins */
+    eas_node *fill = truth              ? gb_int(&g, EAS_BOOL, 0)
+                   : dtype_is_float(dt) ? gb_num(&g, n, -INFINITY)
+                                        : gb_int(&g, dt, dtype_min(dt));
+    return gb_done(&g, pooled(&g, n, in[0], &w, w.before, after, fill, truth ? GRAPH_ANY : GRAPH_REDUCE_MAX),
+                   out);
 }
 
 /* The number of each element of a window, as a tensor of the last two dims. */
@@ -563,7 +607,10 @@ static eas_node *tap_numbers(gbuild *g, const window *w)
     return all ? gb_reshape(g, all, 0, 2, (eas_dim[]){w->size[0], w->size[1]}) : NULL;
 }
 
-static eas_node *spread_over_taps(gbuild *g, eas_node *x) { return x ? gb_unsqueeze(g, gb_unsqueeze(g, x, x->rank), x->rank + 1) : NULL; }
+static eas_node *spread_over_taps(gbuild *g, eas_node *x)
+{
+    return x ? gb_unsqueeze(g, gb_unsqueeze(g, x, x->rank), x->rank + 1) : NULL;
+}
 
 /* Derivatives: of each window the first largest element is the result, or the first NaN. */
 eas_node *as_max_pool2d(gbuild *g, eas_node *n)
@@ -575,11 +622,13 @@ eas_node *as_max_pool2d(gbuild *g, eas_node *n)
     for (int i = 0; i < 2; i++)
         after[i] = gb_dim(g, EAS_DIM_ADD, after[i], w.after[i]);
     int at = n->batch_dims + 1;
-    eas_node *y = pool_windows(g, framed(g, in, at, w.before, after, gb_num(g, n, -INFINITY)), at, &w, node_shape(n) + at);
+    eas_node *y = pool_windows(g, framed(g, in, at, w.before, after, gb_num(g, n, -INFINITY)), at, &w,
+                               node_shape(n) + at);
     if (!y)
         return NULL;
     const uint32_t taps = (uint32_t)3 << (y->rank - 2);
-    eas_node *top = spread_over_taps(g, gb_reduce(g, GRAPH_REDUCE_MAX, y, taps, false)), *number = tap_numbers(g, &w);
+    eas_node *top = spread_over_taps(g, gb_reduce(g, GRAPH_REDUCE_MAX, y, taps, false)),
+             *number = tap_numbers(g, &w);
     eas_node *is_top = gb2(g, GRAPH_LOGICAL_OR, gd2(g, GRAPH_EQUAL, y, top), gd2(g, GRAPH_NOT_EQUAL, y, y));
     eas_node *first = gd_where(g, is_top, number, gb_int(g, EAS_I32, INT32_MAX));
     first = first ? spread_over_taps(g, gb_reduce(g, GRAPH_REDUCE_MIN, first, taps, false)) : NULL;
@@ -587,8 +636,10 @@ eas_node *as_max_pool2d(gbuild *g, eas_node *n)
     return y ? gb_reduce(g, GRAPH_REDUCE_SUM, y, taps, false) : NULL;
 }
 
-/* How many elements each window has: those of x and, if they count, of the padding; what ceil mode adds never counts. */
-static eas_node *pool_counts(gbuild *g, const eas_node *n, const eas_node *x, const window *w, const eas_dim beyond[2], eas_dtype dt)
+/* How many elements each window has: those of x and, if they count, of the padding; what ceil mode adds never
+ * counts. */
+static eas_node *pool_counts(gbuild *g, const eas_node *n, const eas_node *x, const window *w,
+                             const eas_dim beyond[2], eas_dtype dt)
 {
     eas_dim shape[GRAPH_MAX_RANK], after[2];
     int64_t before[2] = {0};
@@ -621,7 +672,8 @@ eas_status expand_avg_pool2d(eas_node *n, eas_node *const *in, eas_node **out)
     eas_node *x = gb_typed(&g, in[0], dt);
     eas_node *sum = pooled(&g, n, x, &w, w.before, after, gb_int(&g, dt, 0), GRAPH_REDUCE_SUM);
     bool counted = ragged || (padded && !w.flags[1]);
-    eas_node *count = counted ? pool_counts(&g, n, in[0], &w, beyond, dt) : gb_int(&g, dt, w.size[0] * w.size[1]);
+    eas_node *count =
+        counted ? pool_counts(&g, n, in[0], &w, beyond, dt) : gb_int(&g, dt, w.size[0] * w.size[1]);
     return gb_done(&g, gb_typed(&g, gb2(&g, GRAPH_DIV, sum, count), (eas_dtype)n->dtype), out);
 }
 
@@ -654,18 +706,23 @@ eas_status make_window(const graph_call *c, eas_node **out)
         if (seen >> axis & 1)
             rule_fail(&r, "axis %lld is there twice", (long long)axes[i]);
         if (size[i] < 1 || stride[i] < 1 || dilation[i] < 1)
-            rule_fail(&r, "size %lld, stride %lld and dilation %lld must be above 0", (long long)size[i], (long long)stride[i],
-                      (long long)dilation[i]);
+            rule_fail(&r, "size %lld, stride %lld and dilation %lld must be above 0", (long long)size[i],
+                      (long long)stride[i], (long long)dilation[i]);
         if (r.g.st)
             break;
         seen |= (uint32_t)1 << axis;
-        eas_dim room = gb_dim(&r.g, EAS_DIM_SUB, node_shape(x)[axis], gb_dim(&r.g, EAS_DIM_MUL, size[i] - 1, dilation[i]));
+        eas_dim room = gb_dim(&r.g, EAS_DIM_SUB, node_shape(x)[axis],
+                              gb_dim(&r.g, EAS_DIM_MUL, size[i] - 1, dilation[i]));
         shape[axis] =
-            gb_dim(&r.g, EAS_DIM_MAX, gb_dim(&r.g, EAS_DIM_ADD, gb_dim(&r.g, EAS_DIM_FLOORDIV, gb_dim(&r.g, EAS_DIM_SUB, room, 1), stride[i]), 1), 0);
+            gb_dim(&r.g, EAS_DIM_MAX,
+                   gb_dim(&r.g, EAS_DIM_ADD,
+                          gb_dim(&r.g, EAS_DIM_FLOORDIV, gb_dim(&r.g, EAS_DIM_SUB, room, 1), stride[i]), 1),
+                   0);
         shape[x->rank + i] = size[i];
         words[1 + 3 * i] = axis;
         words[2 + 3 * i] = stride[i];
         words[3 + 3 * i] = dilation[i];
     }
-    return rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank + n, shape, 1 + 3 * n, words, 1, &x, out);
+    return rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank + n, shape, 1 + 3 * n, words, 1, &x,
+                     out);
 }

@@ -1,4 +1,5 @@
-/* op_create.c: tensors out of nothing but numbers and shapes. Numbers are inputs, so that other numbers give no other structure. */
+/* op_create.c: tensors out of nothing but numbers and shapes. Numbers are inputs, so that other numbers give
+ * no other structure. */
 #include "graph.h"
 
 eas_status make_iota(const graph_call *c, eas_node **out)
@@ -8,7 +9,8 @@ eas_status make_iota(const graph_call *c, eas_node **out)
     int64_t axis = rule_int(&r), word = axis < 0 ? axis + shape.n : axis;
     eas_dtype dt = rule_dtype(&r);
     if (word < 0 || word >= shape.n)
-        rule_fail(&r, "axis %lld of shape %s", (long long)axis, shape_text((char[128]){0}, 128, shape.n, shape.at));
+        rule_fail(&r, "axis %lld of shape %s", (long long)axis,
+                  shape_text((char[128]){0}, 128, shape.n, shape.at));
     if (dt == EAS_BOOL)
         rule_type_fail(&r, "not for bool");
     return rule_node(&r, dt, 0, shape.n, shape.at, 1, &word, 0, NULL, out);
@@ -28,7 +30,8 @@ eas_status make_full(const graph_call *c, eas_node **out)
     for (int i = 0; i < node_logical_rank(x) && fits; i++)
         fits = node_logical_shape(x)[i] == 1 || node_logical_shape(x)[i] == to.at[more + i];
     if (!fits)
-        rule_fail(&r, "a value of shape %s does not fill %s", rule_text(x, (char[128]){0}), shape_text((char[128]){0}, 128, to.n, to.at));
+        rule_fail(&r, "a value of shape %s does not fill %s", rule_text(x, (char[128]){0}),
+                  shape_text((char[128]){0}, 128, to.n, to.at));
     for (int i = 0; i < bd + to.n && fits; i++) {
         ones[i] = i < bd ? node_shape(x)[i] : i < bd + more ? 1 : node_shape(x)[i - more];
         full[i] = i < bd ? node_shape(x)[i] : to.at[i - bd];
@@ -57,7 +60,8 @@ static eas_dim length(rule *r, const char *what)
 }
 
 /* Records c's operation on two numbers per batch, as a row of n. */
-static eas_status row_of(rule *r, eas_dtype in, eas_dtype dt, eas_dim n, int nwords, const int64_t *words, eas_node **out)
+static eas_status row_of(rule *r, eas_dtype in, eas_dtype dt, eas_dim n, int nwords, const int64_t *words,
+                         eas_node **out)
 {
     gbuild *g = &r->g;
     eas_node *both[2];
@@ -110,7 +114,8 @@ eas_status make_linspace(const graph_call *c, eas_node **out)
     need_number(&r, c->in[1], "stop");
     if (dt == EAS_BOOL)
         rule_type_fail(&r, "not for bool");
-    bool whole = !dtype_is_float(dt) && dtype_is_int((eas_dtype)c->in[0]->dtype) && dtype_is_int((eas_dtype)c->in[1]->dtype);
+    bool whole = !dtype_is_float(dt) && dtype_is_int((eas_dtype)c->in[0]->dtype) &&
+                 dtype_is_int((eas_dtype)c->in[1]->dtype);
     return row_of(&r, whole ? EAS_I64 : graph_wide_dtype(dt), dt, n, 1, &endpoint, out);
 }
 
@@ -124,8 +129,11 @@ eas_status expand_linspace(eas_node *n, eas_node *const *in, eas_node **out)
     eas_node *last = gb_size(&g, gb_dim(&g, EAS_DIM_MAX, gb_dim(&g, EAS_DIM_SUB, num, endpoint), 1), wide);
     eas_node *way = gb2(&g, GRAPH_SUB, stop, start);
     if (!dtype_is_float(wide)) /* integers between integers, rounded down */
-        return gb_done(&g, gb_typed(&g, gb2(&g, GRAPH_ADD, gb2(&g, GRAPH_FLOORDIV, gb2(&g, GRAPH_MUL, i, way), last), start), (eas_dtype)n->dtype),
-                       out);
+        return gb_done(
+            &g,
+            gb_typed(&g, gb2(&g, GRAPH_ADD, gb2(&g, GRAPH_FLOORDIV, gb2(&g, GRAPH_MUL, i, way), last), start),
+                     (eas_dtype)n->dtype),
+            out);
     eas_node *y = gb2(&g, GRAPH_ADD, gb2(&g, GRAPH_MUL, i, gb2(&g, GRAPH_DIV, way, last)), start);
     if (endpoint) /* exactly */
         y = gb3(&g, GRAPH_WHERE, gb2(&g, GRAPH_EQUAL, i, last), stop, y);
@@ -150,15 +158,19 @@ eas_status expand_hann_window(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
     eas_dtype dt = graph_compute_dtype((eas_dtype)n->dtype);
-    eas_dim num = node_shape(n)[0], period = gb_dim(&g, EAS_DIM_MAX, gb_dim(&g, EAS_DIM_SUB, num, node_words(n)[0] == 0), 1);
+    eas_dim num = node_shape(n)[0],
+            period = gb_dim(&g, EAS_DIM_MAX, gb_dim(&g, EAS_DIM_SUB, num, node_words(n)[0] == 0), 1);
     eas_node *i = gb_iota(&g, num, dt);
     (void)in;
     if (!i)
         return gb_done(&g, NULL, out);
-    eas_node *turn = gb2(&g, GRAPH_DIV, gb2(&g, GRAPH_MUL, i, gb_num(&g, i, 6.283185307179586)), gb_size(&g, period, dt));
-    eas_node *half = gb_num(&g, i, 0.5), *y = gb2(&g, GRAPH_SUB, half, gb2(&g, GRAPH_MUL, half, gb1(&g, GRAPH_COS, turn)));
+    eas_node *turn =
+        gb2(&g, GRAPH_DIV, gb2(&g, GRAPH_MUL, i, gb_num(&g, i, 6.283185307179586)), gb_size(&g, period, dt));
+    eas_node *half = gb_num(&g, i, 0.5),
+             *y = gb2(&g, GRAPH_SUB, half, gb2(&g, GRAPH_MUL, half, gb1(&g, GRAPH_COS, turn)));
     if (num == 1 || !dim_known(num)) /* a window of one element lets it pass */
-        y = gb3(&g, GRAPH_WHERE, gb2(&g, GRAPH_EQUAL, gb_size(&g, num, dt), gb_num(&g, i, 1)), gb_num(&g, i, 1), y);
+        y = gb3(&g, GRAPH_WHERE, gb2(&g, GRAPH_EQUAL, gb_size(&g, num, dt), gb_num(&g, i, 1)),
+                gb_num(&g, i, 1), y);
     return gb_done(&g, gb_typed(&g, y, (eas_dtype)n->dtype), out);
 }
 
@@ -186,7 +198,11 @@ eas_status make_eye(const graph_call *c, eas_node **out)
 static eas_status expand_mask(eas_node *n, uint16_t compare, eas_node **out)
 {
     gbuild g = {0};
-    return gb_done(&g, gb_typed(&g, diagonal_mask(&g, compare, node_shape(n)[0], node_shape(n)[1], node_words(n)[0]), (eas_dtype)n->dtype), out);
+    return gb_done(&g,
+                   gb_typed(&g,
+                            diagonal_mask(&g, compare, node_shape(n)[0], node_shape(n)[1], node_words(n)[0]),
+                            (eas_dtype)n->dtype),
+                   out);
 }
 
 eas_status expand_eye(eas_node *n, eas_node *const *in, eas_node **out)
@@ -223,5 +239,11 @@ static eas_status expand_part(eas_node *n, eas_node *x, bool upper, eas_node **o
     return gb_done(&g, gb3(&g, GRAPH_WHERE, mask, x, gb_int(&g, (eas_dtype)n->dtype, 0)), out);
 }
 
-eas_status expand_tril(eas_node *n, eas_node *const *in, eas_node **out) { return expand_part(n, in[0], false, out); }
-eas_status expand_triu(eas_node *n, eas_node *const *in, eas_node **out) { return expand_part(n, in[0], true, out); }
+eas_status expand_tril(eas_node *n, eas_node *const *in, eas_node **out)
+{
+    return expand_part(n, in[0], false, out);
+}
+eas_status expand_triu(eas_node *n, eas_node *const *in, eas_node **out)
+{
+    return expand_part(n, in[0], true, out);
+}

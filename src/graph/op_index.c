@@ -1,18 +1,22 @@
 /* op_index.c: elements chosen by indices, and written by them.
  *
- * Indices are integers; negative ones count from the end; others outside of the axis fail when they are used. Batch dims of x and of the indices
- * are gone through together where both have some.
+ * Indices are integers; negative ones count from the end; others outside of the axis fail when they are used.
+ * Batch dims of x and of the indices are gone through together where both have some.
  */
 #include "graph.h"
 
 static void need_integers(rule *r, const eas_node *index)
 {
     if (!r->g.st && !dtype_is_int((eas_dtype)index->dtype))
-        rule_type_fail(r, "indices must be integers, these are %s%s", eas_dtype_name((eas_dtype)index->dtype),
-                       index->dtype == EAS_BOOL ? "; how many elements a mask chooses is known only from its data" : "");
+        rule_type_fail(
+            r, "indices must be integers, these are %s%s", eas_dtype_name((eas_dtype)index->dtype),
+            index->dtype == EAS_BOOL ? "; how many elements a mask chooses is known only from its data" : "");
 }
 
-static eas_node *signed_index(gbuild *g, eas_node *index) { return index && index->dtype == EAS_U64 ? gb_typed(g, index, EAS_I64) : index; }
+static eas_node *signed_index(gbuild *g, eas_node *index)
+{
+    return index && index->dtype == EAS_U64 ? gb_typed(g, index, EAS_I64) : index;
+}
 
 /* x with batch dims `batch` in front of its own logical dims */
 static eas_node *with_batch(gbuild *g, eas_node *x, int bd, const eas_dim *batch)
@@ -55,14 +59,16 @@ eas_status make_gather(const graph_call *c, eas_node **out)
 
 /* ---- along an axis ---- */
 
-/* x and the others with common batch dims; logical shapes broadcast to each other but for the axis. shape: what comes, with the indices' size. */
+/* x and the others with common batch dims; logical shapes broadcast to each other but for the axis. shape:
+ * what comes, with the indices' size. */
 static int along_shape(rule *r, const eas_node *x, const eas_node *index, int axis, eas_dim *shape)
 {
     for (int i = 0; i < x->rank && !r->g.st; i++) {
         eas_dim a = node_shape(x)[i], b = node_shape(index)[i];
         shape[i] = i == axis ? b : a == 1 ? b : a;
         if (i != axis && a != b && a != 1 && b != 1)
-            rule_fail(r, "indices of shape %s do not fit %s", rule_text(index, (char[128]){0}), rule_text(x, (char[128]){0}));
+            rule_fail(r, "indices of shape %s do not fit %s", rule_text(index, (char[128]){0}),
+                      rule_text(x, (char[128]){0}));
     }
     return x->rank;
 }
@@ -73,7 +79,8 @@ static int along_axis(rule *r, eas_node **both)
     int axis = rule_axis(r, c->in[0]) - (r->g.st ? 0 : c->in[0]->batch_dims);
     need_integers(r, c->in[1]);
     if (!r->g.st && node_logical_rank(c->in[0]) != node_logical_rank(c->in[1]))
-        rule_fail(r, "indices of shape %s for %s: as many dims are wanted", rule_text(c->in[1], (char[128]){0}), rule_text(c->in[0], (char[128]){0}));
+        rule_fail(r, "indices of shape %s for %s: as many dims are wanted",
+                  rule_text(c->in[1], (char[128]){0}), rule_text(c->in[0], (char[128]){0}));
     int bd = gb_align_batch(&r->g, 2, c->in, both);
     both[1] = signed_index(&r->g, both[1]);
     return bd + axis;
@@ -119,7 +126,8 @@ static eas_node *linear_index(gbuild *g, int n, eas_node *const *index, const ea
     return gb3(g, GRAPH_WHERE, good, sum, gb_size(g, gb_product(g, n, sizes), EAS_I64));
 }
 
-/* Where NumPy puts the dims of the indices: at the first indexed axis if all stand together, else in front. */
+/* Where NumPy puts the dims of the indices: at the first indexed axis if all stand together, else in front.
+ */
 typedef struct chosen {
     int n, place;           /* place: logical */
     int axis[GRAPH_MAX_RANK]; /* logical */
@@ -240,7 +248,8 @@ eas_status make_index(const graph_call *c, eas_node **out)
         return rule_done(&r, NULL, out);
     int bd = ibd > x->batch_dims ? ibd : x->batch_dims;
     for (int i = 0; i < bd; i++) {
-        eas_dim a = i < bd - x->batch_dims ? 1 : node_shape(x)[i - (bd - x->batch_dims)], b = i < bd - ibd ? 1 : ishape[i - (bd - ibd)];
+        eas_dim a = i < bd - x->batch_dims ? 1 : node_shape(x)[i - (bd - x->batch_dims)],
+                b = i < bd - ibd ? 1 : ishape[i - (bd - ibd)];
         batch[i] = a == 1 ? b : a;
         shape[rank++] = batch[i];
     }
@@ -282,15 +291,18 @@ static int read_how(rule *r)
     return (int)how;
 }
 
-/* x with updates written at index of an axis. updates broadcast to x's shape with the indices' in place of the axis. */
-static eas_node *scattered(gbuild *g, const graph_call *c, eas_node *x, eas_node *index, eas_node *u, int logical_axis, int how)
+/* x with updates written at index of an axis. updates broadcast to x's shape with the indices' in place of
+ * the axis. */
+static eas_node *scattered(gbuild *g, const graph_call *c, eas_node *x, eas_node *index, eas_node *u,
+                           int logical_axis, int how)
 {
     eas_node *all[3];
     eas_dim batch[GRAPH_MAX_RANK], want[3 * GRAPH_MAX_RANK], lifted[3 * GRAPH_MAX_RANK];
     index = signed_index(g, index);
     if (g->st || !x || !index || !u)
         return NULL;
-    int bd = gb_align_batch(g, 3, (eas_node *[]){x, index, u}, all), nbatch = index->batch_dims ? bd : 0, rank = 0;
+    int bd = gb_align_batch(g, 3, (eas_node *[]){x, index, u}, all), nbatch = index->batch_dims ? bd : 0,
+        rank = 0;
     if (g->st)
         return NULL;
     gb_batch_shape(g, 3, all, bd, batch);
@@ -312,22 +324,28 @@ static eas_node *scattered(gbuild *g, const graph_call *c, eas_node *x, eas_node
         fits = lifted[i] == 1 || lifted[i] == want[i];
     }
     if (!fits) {
-        g->st = node_fail(EAS_ERR_VALUE, c, "updates of shape %s do not fit %s", shape_text((char[128]){0}, 128, u->rank - bd, node_shape(u) + bd),
+        g->st = node_fail(EAS_ERR_VALUE, c, "updates of shape %s do not fit %s",
+                          shape_text((char[128]){0}, 128, u->rank - bd, node_shape(u) + bd),
                           shape_text((char[128]){0}, 128, rank - bd, want + bd));
         return NULL;
     }
     u = gb_broadcast(g, gb_reshape(g, u, bd, rank, lifted), bd, rank, want);
     int64_t words[3] = {nbatch, bd + logical_axis, how};
-    return gb_new(g, GRAPH_SCATTER, (eas_dtype)x->dtype, bd, x->rank, node_shape(x), 3, words, 3, (eas_node *[]){x, index, u});
+    return gb_new(g, GRAPH_SCATTER, (eas_dtype)x->dtype, bd, x->rank, node_shape(x), 3, words, 3,
+                  (eas_node *[]){x, index, u});
 }
 
 /* Bools are joined as numbers: or is max, and is min. */
-static eas_node *scatter_any(gbuild *g, const graph_call *c, eas_node *x, eas_node *index, eas_node *u, int axis, int how)
+static eas_node *scatter_any(gbuild *g, const graph_call *c, eas_node *x, eas_node *index, eas_node *u,
+                             int axis, int how)
 {
     if (g->st || !x || x->dtype != EAS_BOOL || how == SCATTER_SET)
         return scattered(g, c, x, index, u, axis, how);
     how = how == SCATTER_ADD ? SCATTER_MAX : how == SCATTER_MUL ? SCATTER_MIN : how;
-    return gb_typed(g, scattered(g, c, gb_typed(g, x, EAS_U8), index, gb_typed(g, gb_typed(g, u, EAS_BOOL), EAS_U8), axis, how), EAS_BOOL);
+    return gb_typed(g,
+                    scattered(g, c, gb_typed(g, x, EAS_U8), index,
+                              gb_typed(g, gb_typed(g, u, EAS_BOOL), EAS_U8), axis, how),
+                    EAS_BOOL);
 }
 
 eas_status make_scatter(const graph_call *c, eas_node **out)
@@ -338,7 +356,8 @@ eas_status make_scatter(const graph_call *c, eas_node **out)
     eas_node *x = c->in[0];
     int axis = rule_axis(&r, x), how = read_how(&r);
     need_integers(&r, c->in[1]);
-    return rule_done(&r, r.g.st ? NULL : scatter_any(&r.g, c, x, c->in[1], c->in[2], axis - x->batch_dims, how), out);
+    return rule_done(
+        &r, r.g.st ? NULL : scatter_any(&r.g, c, x, c->in[1], c->in[2], axis - x->batch_dims, how), out);
 }
 
 eas_status make_index_update(const graph_call *c, eas_node **out)
@@ -353,7 +372,8 @@ eas_status make_index_update(const graph_call *c, eas_node **out)
     int how = read_how(&r);
     if (g->st)
         return rule_done(&r, NULL, out);
-    eas_node *y = scatter_any(g, c, merged(g, x, &k), linear_index(g, k.n, c->in + 2, k.size), c->in[1], k.place, how);
+    eas_node *y =
+        scatter_any(g, c, merged(g, x, &k), linear_index(g, k.n, c->in + 2, k.size), c->in[1], k.place, how);
     return rule_done(&r, unmerged(g, y, x, &k), out);
 }
 
@@ -384,7 +404,8 @@ eas_status make_put_along_axis(const graph_call *c, eas_node **out)
         eas_dim d = node_shape(both[1])[i];
         want[i] = i < bd ? (node_shape(x)[i] == 1 ? d : node_shape(x)[i]) : i == axis ? d : node_shape(x)[i];
         if (d != 1 && d != want[i])
-            rule_fail(&r, "indices of shape %s do not fit %s", rule_text(c->in[1], (char[128]){0}), rule_text(c->in[0], (char[128]){0}));
+            rule_fail(&r, "indices of shape %s do not fit %s", rule_text(c->in[1], (char[128]){0}),
+                      rule_text(c->in[0], (char[128]){0}));
     }
     memcpy(flat, node_shape(x), sizeof *flat * (size_t)bd);
     flat[bd] = gb_product(g, rank - bd, node_shape(x) + bd);
@@ -417,7 +438,8 @@ eas_status make_searchsorted(const graph_call *c, eas_node **out)
     eas_node *x = c->in[0], *v = c->in[1];
     eas_dim shape[2 * GRAPH_MAX_RANK];
     bool weak;
-    eas_dtype dt = graph_promote((eas_dtype)x->dtype, false, (eas_dtype)v->dtype, (v->flags & NODE_WEAK) != 0, &weak);
+    eas_dtype dt =
+        graph_promote((eas_dtype)x->dtype, false, (eas_dtype)v->dtype, (v->flags & NODE_WEAK) != 0, &weak);
     eas_node *both[2];
     int bd = gb_align_batch(&r.g, 2, (eas_node *[]){x, v}, both);
     if (r.g.st)
@@ -434,7 +456,8 @@ static eas_node *before(gbuild *g, eas_node *a, eas_node *b)
     eas_node *less = gb2(g, GRAPH_LESS, a, b);
     if (g->st || !dtype_is_float((eas_dtype)a->dtype))
         return less;
-    eas_node *end = gb2(g, GRAPH_LOGICAL_AND, gb1(g, GRAPH_IS_NAN, b), gb1(g, GRAPH_LOGICAL_NOT, gb1(g, GRAPH_IS_NAN, a)));
+    eas_node *end = gb2(g, GRAPH_LOGICAL_AND, gb1(g, GRAPH_IS_NAN, b),
+                        gb1(g, GRAPH_LOGICAL_NOT, gb1(g, GRAPH_IS_NAN, a)));
     return gb2(g, GRAPH_LOGICAL_OR, less, end);
 }
 
@@ -460,7 +483,8 @@ static eas_node *bisect(gbuild *g, eas_node *x, eas_node *v, bool right, int64_t
     while (step <= n / 2)
         step *= 2;
     for (; step && !g->st; step /= 2) {
-        eas_node *to = gb2(g, GRAPH_ADD, at, gb_int(g, EAS_I64, step)), *in = gb2(g, GRAPH_LESS_EQUAL, to, size);
+        eas_node *to = gb2(g, GRAPH_ADD, at, gb_int(g, EAS_I64, step)),
+                 *in = gb2(g, GRAPH_LESS_EQUAL, to, size);
         eas_node *last = gb2(g, GRAPH_SUB, gb2(g, GRAPH_MINIMUM, to, size), one);
         eas_node *a = gb_apply(g, GRAPH_GATHER, 2, (eas_node *[]){x, last}, 1, &axis);
         at = gb3(g, GRAPH_WHERE, gb2(g, GRAPH_LOGICAL_AND, in, stays_left(g, a, v, right)), to, at);

@@ -38,7 +38,8 @@ static void same_shape_but(rule *r, const eas_node *x, const eas_node *y, int ax
     for (int i = 0; i < node_logical_rank(x) && same; i++)
         same = i == axis || node_logical_shape(x)[i] == node_logical_shape(y)[i];
     if (!same)
-        rule_fail(r, "shapes %s and %s do not go together along axis %d", rule_text(x, (char[128]){0}), rule_text(y, (char[128]){0}), axis);
+        rule_fail(r, "shapes %s and %s do not go together along axis %d", rule_text(x, (char[128]){0}),
+                  rule_text(y, (char[128]){0}), axis);
 }
 
 /* axis: logical; < 0: the tensors are flattened first */
@@ -170,7 +171,8 @@ eas_status make_split(const graph_call *c, eas_node **out)
     int64_t index = rule_int(&r);
     eas_dim size = 0;
     if (n < 1 || (!r.g.st && !dim_divides(node_shape(x)[axis], n, &size)))
-        rule_fail(&r, "axis %d of shape %s does not split into %lld equal parts", axis - x->batch_dims, rule_text(x, (char[128]){0}), (long long)n);
+        rule_fail(&r, "axis %d of shape %s does not split into %lld equal parts", axis - x->batch_dims,
+                  rule_text(x, (char[128]){0}), (long long)n);
     check_index(&r, index, n);
     return part_of(&r, x, axis, gb_dim(&r.g, EAS_DIM_MUL, size, index), size, out);
 }
@@ -191,7 +193,8 @@ eas_status make_chunk(const graph_call *c, eas_node **out)
     check_index(&r, index, n);
     if (g->st)
         return rule_done(&r, NULL, out);
-    eas_dim each = gb_dim(g, EAS_DIM_FLOORDIV, node_shape(x)[axis], n), longer = gb_dim(g, EAS_DIM_MOD, node_shape(x)[axis], n);
+    eas_dim each = gb_dim(g, EAS_DIM_FLOORDIV, node_shape(x)[axis], n),
+            longer = gb_dim(g, EAS_DIM_MOD, node_shape(x)[axis], n);
     eas_dim before = gb_dim(g, EAS_DIM_MIN, longer, index), upto = gb_dim(g, EAS_DIM_MIN, longer, index + 1);
     eas_dim start = gb_dim(g, EAS_DIM_ADD, gb_dim(g, EAS_DIM_MUL, each, index), before);
     eas_dim size = gb_dim(g, EAS_DIM_ADD, each, gb_dim(g, EAS_DIM_SUB, upto, before));
@@ -209,14 +212,16 @@ eas_status make_unbind(const graph_call *c, eas_node **out)
     int axis = rule_axis(&r, x);
     int64_t index = rule_int(&r);
     if (!r.g.st && !dim_known(node_shape(x)[axis]))
-        rule_fail(&r, "axis %d of shape %s has no fixed size", axis - x->batch_dims, rule_text(x, (char[128]){0}));
+        rule_fail(&r, "axis %d of shape %s has no fixed size", axis - x->batch_dims,
+                  rule_text(x, (char[128]){0}));
     if (!r.g.st)
         check_index(&r, index, node_shape(x)[axis]);
     if (r.g.st)
         return rule_done(&r, NULL, out);
     for (int i = 0; i + 1 < x->rank; i++)
         shape[i] = node_shape(x)[i + (i >= axis)];
-    return rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank - 1, shape, 2, (int64_t[]){axis, index}, 1, &x, out);
+    return rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank - 1, shape, 2, (int64_t[]){axis, index},
+                     1, &x, out);
 }
 
 eas_status expand_unbind(eas_node *n, eas_node *const *in, eas_node **out)
@@ -243,7 +248,8 @@ eas_status make_shuffle_physical(const graph_call *c, eas_node **out)
         rule_fail(&r, "axis %d has no fixed size", axis);
     for (int i = 0; i < n && !r.g.st; i++)
         if (source[i] < -1 || source[i] >= node_shape(x)[axis])
-            rule_fail(&r, "source[%d] is %lld, and the axis has %lld elements", i, (long long)source[i], (long long)node_shape(x)[axis]);
+            rule_fail(&r, "source[%d] is %lld, and the axis has %lld elements", i, (long long)source[i],
+                      (long long)node_shape(x)[axis]);
     int64_t *words = r.g.st ? NULL : malloc(sizeof *words * (size_t)(n < 0 ? 1 : n + 1));
     if (!r.g.st && !words)
         r.g.st = base_fail_oom((size_t)n);
@@ -254,7 +260,8 @@ eas_status make_shuffle_physical(const graph_call *c, eas_node **out)
     words[0] = axis;
     if (n > 0)
         memcpy(words + 1, source, sizeof *words * (size_t)n);
-    eas_status st = rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, 1 + (n < 0 ? 0 : n), words, 1, &x, out);
+    eas_status st = rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, 1 + (n < 0 ? 0 : n),
+                              words, 1, &x, out);
     free(words);
     return st;
 }
@@ -274,8 +281,8 @@ eas_status expand_shuffle(eas_node *n, eas_node *const *in, eas_node **out)
         for (k = i + 1; k < count && (w[1 + i] < 0 ? w[1 + k] < 0 : w[1 + k] == w[1 + i] + k - i); k++)
             continue;
         shape[axis] = k - i;
-        part[parts++] =
-            w[1 + i] < 0 ? gd_fill(&g, (eas_dtype)n->dtype, 0, n->batch_dims, n->rank, shape) : gb_slice(&g, in[0], axis, w[1 + i], k - i, 1);
+        part[parts++] = w[1 + i] < 0 ? gd_fill(&g, (eas_dtype)n->dtype, 0, n->batch_dims, n->rank, shape)
+                                     : gb_slice(&g, in[0], axis, w[1 + i], k - i, 1);
     }
     eas_node *all = parts ? gb_concat(&g, axis, parts, part) : gb_slice(&g, in[0], axis, 0, 0, 1);
     free(part);
@@ -307,7 +314,8 @@ eas_node *back_shuffle(gbuild *g, eas_node *n, int i, eas_node *ct)
     memcpy(shape, node_shape(ct), sizeof *shape * ct->rank);
     shape[axis + extra] = size;
     words[0] = axis + extra;
-    eas_node *r = gb_new(g, GRAPH_SHUFFLE_PHYSICAL, (eas_dtype)ct->dtype, ct->batch_dims, ct->rank, shape, (int)size + 1, words, 1, &ct);
+    eas_node *r = gb_new(g, GRAPH_SHUFFLE_PHYSICAL, (eas_dtype)ct->dtype, ct->batch_dims, ct->rank, shape,
+                         (int)size + 1, words, 1, &ct);
     free(words);
     return r;
 }
@@ -319,7 +327,8 @@ static eas_node *copies(gbuild *g, eas_node *x, int before, eas_dim n, int rank,
 {
     if (g->st || !x)
         return NULL;
-    eas_dim outer = gb_product(g, before, node_shape(x)), inner = gb_product(g, x->rank - before, node_shape(x) + before);
+    eas_dim outer = gb_product(g, before, node_shape(x)),
+            inner = gb_product(g, x->rank - before, node_shape(x) + before);
     eas_node *y = gb_reshape(g, x, 0, 3, (eas_dim[]){outer, 1, inner});
     y = gb_broadcast(g, y, 0, 3, (eas_dim[]){outer, n, inner});
     return gb_reshape(g, y, x->batch_dims, rank, shape);
@@ -374,7 +383,8 @@ eas_status make_repeat(const graph_call *c, eas_node **out)
         return rule_done(&r, NULL, out);
     eas_node *x = c->in[0];
     int64_t n = rule_int(&r), a = rule_int(&r);
-    int bd = x->batch_dims, axis = r.g.st || a == DIM_NONE ? -1 : rule_axis_of(&r, x, a), rank = axis < 0 ? bd + 1 : x->rank;
+    int bd = x->batch_dims, axis = r.g.st || a == DIM_NONE ? -1 : rule_axis_of(&r, x, a),
+        rank = axis < 0 ? bd + 1 : x->rank;
     if (n < 0 && !dim_is_expr(n))
         rule_fail(&r, "%lld repeats", (long long)n);
     if (r.g.st)
@@ -390,7 +400,9 @@ eas_status expand_repeat(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
     int axis = (int)node_words(n)[1];
-    return gb_done(&g, copies(&g, in[0], axis < 0 ? in[0]->rank : axis + 1, node_words(n)[0], n->rank, node_shape(n)), out);
+    return gb_done(
+        &g, copies(&g, in[0], axis < 0 ? in[0]->rank : axis + 1, node_words(n)[0], n->rank, node_shape(n)),
+        out);
 }
 
 /* words: pairs of axis and shift; the axis -1 is all logical ones as one */
@@ -411,17 +423,20 @@ eas_status make_roll(const graph_call *c, eas_node **out)
     }
     if (m == 0)
         pairs = 0;
-    return rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 2 * pairs, words, 1, &x, out);
+    return rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 2 * pairs, words, 1, &x,
+                     out);
 }
 
 static eas_node *rolled(gbuild *g, eas_node *x, int axis, int64_t shift)
 {
     if (g->st || !x)
         return NULL;
-    eas_dim n = node_shape(x)[axis], by = gb_dim(g, EAS_DIM_MOD, shift, gb_dim(g, EAS_DIM_MAX, n, 1)), rest = gb_dim(g, EAS_DIM_SUB, n, by);
+    eas_dim n = node_shape(x)[axis], by = gb_dim(g, EAS_DIM_MOD, shift, gb_dim(g, EAS_DIM_MAX, n, 1)),
+            rest = gb_dim(g, EAS_DIM_SUB, n, by);
     if (by == 0)
         return x;
-    return gb_concat(g, axis, 2, (eas_node *[]){gb_slice(g, x, axis, rest, by, 1), gb_slice(g, x, axis, 0, rest, 1)});
+    return gb_concat(g, axis, 2,
+                     (eas_node *[]){gb_slice(g, x, axis, rest, by, 1), gb_slice(g, x, axis, 0, rest, 1)});
 }
 
 eas_status expand_roll(eas_node *n, eas_node *const *in, eas_node **out)
@@ -456,12 +471,24 @@ eas_node *back_roll(gbuild *g, eas_node *n, int i, eas_node *ct)
         words[k] = node_words(n)[k] + ct->rank - n->rank;
         words[k + 1] = -node_words(n)[k + 1];
     }
-    return gb_new(g, GRAPH_ROLL, (eas_dtype)ct->dtype, ct->batch_dims, ct->rank, node_shape(ct), n->nwords, words, 1, &ct);
+    return gb_new(g, GRAPH_ROLL, (eas_dtype)ct->dtype, ct->batch_dims, ct->rank, node_shape(ct), n->nwords,
+                  words, 1, &ct);
 }
 
 /* ---- padding ---- */
 
-enum { PAD_CONSTANT, PAD_EDGE, PAD_REFLECT, PAD_SYMMETRIC, PAD_WRAP, PAD_MAXIMUM, PAD_MINIMUM, PAD_MEAN, PAD_LINEAR_RAMP, PAD_MODES };
+enum {
+    PAD_CONSTANT,
+    PAD_EDGE,
+    PAD_REFLECT,
+    PAD_SYMMETRIC,
+    PAD_WRAP,
+    PAD_MAXIMUM,
+    PAD_MINIMUM,
+    PAD_MEAN,
+    PAD_LINEAR_RAMP,
+    PAD_MODES
+};
 
 /* KIND_PAD itself: x, and a number to fill with. */
 eas_status make_pad_constant(const graph_call *c, eas_node **out)
@@ -471,7 +498,8 @@ eas_status make_pad_constant(const graph_call *c, eas_node **out)
     int64_t words[GRAPH_MAX_RANK];
     dims before = rule_shape(&r), after = rule_shape(&r);
     if (!r.g.st && (before.n != node_logical_rank(c->in[0]) || after.n != before.n))
-        rule_fail(&r, "%d and %d paddings for shape %s", before.n, after.n, rule_text(c->in[0], (char[128]){0}));
+        rule_fail(&r, "%d and %d paddings for shape %s", before.n, after.n,
+                  rule_text(c->in[0], (char[128]){0}));
     if (!r.g.st && c->in[1]->rank)
         rule_fail(&r, "a fill of shape %s is no number", rule_text(c->in[1], (char[128]){0}));
     if (r.g.st)
@@ -480,12 +508,15 @@ eas_status make_pad_constant(const graph_call *c, eas_node **out)
     int bd = x->batch_dims;
     for (int i = 0; i < x->rank; i++) {
         words[i] = i < bd ? 0 : before.at[i - bd];
-        shape[i] = i < bd ? node_shape(x)[i] : gb_dim(&r.g, EAS_DIM_ADD, gb_dim(&r.g, EAS_DIM_ADD, node_shape(x)[i], words[i]), after.at[i - bd]);
+        shape[i] = i < bd ? node_shape(x)[i]
+                          : gb_dim(&r.g, EAS_DIM_ADD, gb_dim(&r.g, EAS_DIM_ADD, node_shape(x)[i], words[i]),
+                                   after.at[i - bd]);
     }
     return rule_node(&r, (eas_dtype)x->dtype, bd, x->rank, shape, x->rank, words, 2, both, out);
 }
 
-/* words: mode, then elements before, then after, per physical axis. Inputs: x, and the value for the modes that have one. */
+/* words: mode, then elements before, then after, per physical axis. Inputs: x, and the value for the modes
+ * that have one. */
 eas_status make_pad(const graph_call *c, eas_node **out)
 {
     rule r = rule_begin(c, 1, 2);
@@ -497,7 +528,8 @@ eas_status make_pad(const graph_call *c, eas_node **out)
     int n = rule_list(&r, &pads);
     words[0] = rule_int(&r);
     if (!g->st && n != 2 * node_logical_rank(c->in[0]))
-        rule_fail(&r, "%d paddings, two for each axis of %s are wanted", n, rule_text(c->in[0], (char[128]){0}));
+        rule_fail(&r, "%d paddings, two for each axis of %s are wanted", n,
+                  rule_text(c->in[0], (char[128]){0}));
     if (!g->st && (words[0] < 0 || words[0] >= PAD_MODES))
         rule_fail(&r, "there is no mode %lld", (long long)words[0]);
     if (!g->st && c->nin == 2 && node_logical_rank(c->in[1]))
@@ -509,7 +541,8 @@ eas_status make_pad(const graph_call *c, eas_node **out)
     eas_dtype dt = (eas_dtype)c->in[0]->dtype;
     int rank = bd + n / 2;
     for (int i = 0; i < rank && !g->st; i++) {
-        eas_dim have = node_shape(in[0])[i], before = i < bd ? 0 : pads[2 * (i - bd)], after = i < bd ? 0 : pads[2 * (i - bd) + 1];
+        eas_dim have = node_shape(in[0])[i], before = i < bd ? 0 : pads[2 * (i - bd)],
+                after = i < bd ? 0 : pads[2 * (i - bd) + 1];
         if ((before < 0 && !dim_is_expr(before)) || (after < 0 && !dim_is_expr(after)))
             rule_fail(&r, "axis %d is padded by %lld and %lld", i - bd, (long long)before, (long long)after);
         if (words[0] != PAD_CONSTANT && have == 0 && (before != 0 || after != 0))
@@ -530,7 +563,8 @@ static eas_node *filled(gbuild *g, eas_node *n, eas_node *x, eas_node *fill)
         return NULL;
     for (int i = 0; i < n->rank; i++)
         shape[i] = i < x->batch_dims ? node_shape(x)[i] : node_shape(n)[i];
-    return gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, n->batch_dims, n->rank, shape, n->rank, node_words(n) + 1, 2, (eas_node *[]){x, fill});
+    return gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, n->batch_dims, n->rank, shape, n->rank,
+                  node_words(n) + 1, 2, (eas_node *[]){x, fill});
 }
 
 /* A value that differs between lanes of a vmap is chosen by where: the fill of KIND_PAD is one number. */
@@ -544,34 +578,41 @@ static eas_node *pad_constant(gbuild *g, eas_node *n, eas_node *x, eas_node *val
         ones[i] = i < n->batch_dims ? node_shape(value)[i] : 1;
     eas_node *inside = gb_broadcast(g, gb_int(g, EAS_BOOL, 1), n->batch_dims, n->rank, node_shape(x));
     inside = filled(g, n, inside, gb_int(g, EAS_BOOL, 0));
-    return gb3(g, GRAPH_WHERE, inside, filled(g, n, x, zero), gb_reshape(g, value, n->batch_dims, n->rank, ones));
+    return gb3(g, GRAPH_WHERE, inside, filled(g, n, x, zero),
+               gb_reshape(g, value, n->batch_dims, n->rank, ones));
 }
 
 /* Which element of an axis of m each of `size` places shows, the first being -before. */
 static eas_node *pad_index(gbuild *g, int mode, eas_dim m, eas_dim size, eas_dim before)
 {
-    eas_node *i = gb2(g, GRAPH_SUB, gb_iota(g, size, EAS_I64), gb_size(g, before, EAS_I64)), *zero = gb_int(g, EAS_I64, 0);
+    eas_node *i = gb2(g, GRAPH_SUB, gb_iota(g, size, EAS_I64), gb_size(g, before, EAS_I64)),
+             *zero = gb_int(g, EAS_I64, 0);
     if (mode == PAD_EDGE)
-        return gb2(g, GRAPH_MINIMUM, gb2(g, GRAPH_MAXIMUM, i, zero), gb_size(g, gb_dim(g, EAS_DIM_SUB, m, 1), EAS_I64));
+        return gb2(g, GRAPH_MINIMUM, gb2(g, GRAPH_MAXIMUM, i, zero),
+                   gb_size(g, gb_dim(g, EAS_DIM_SUB, m, 1), EAS_I64));
     if (mode == PAD_WRAP)
         return gb2(g, GRAPH_MOD, i, gb_size(g, m, EAS_I64));
     eas_dim period = gb_dim(g, EAS_DIM_MUL, m, 2);
     if (mode == PAD_REFLECT) /* an axis of one element has a period of 1 */
         period = gb_dim(g, EAS_DIM_MAX, gb_dim(g, EAS_DIM_SUB, period, 2), 1);
     eas_node *k = gb2(g, GRAPH_MOD, i, gb_size(g, period, EAS_I64));
-    eas_node *back = gb2(g, GRAPH_SUB, gb_size(g, gb_dim(g, EAS_DIM_SUB, period, mode == PAD_SYMMETRIC), EAS_I64), k);
+    eas_node *back =
+        gb2(g, GRAPH_SUB, gb_size(g, gb_dim(g, EAS_DIM_SUB, period, mode == PAD_SYMMETRIC), EAS_I64), k);
     return gb2(g, GRAPH_MINIMUM, k, back);
 }
 
-/* The mean of integers, rounded to the nearest one and halves to the even one: exact, on devices without f64 too. */
+/* The mean of integers, rounded to the nearest one and halves to the even one: exact, on devices without f64
+ * too. */
 static eas_node *integer_mean(gbuild *g, eas_node *x, int axis)
 {
     eas_dtype wide = x->dtype == EAS_BOOL || dtype_is_signed((eas_dtype)x->dtype) ? EAS_I64 : EAS_U64;
     eas_node *n = gb_size(g, node_shape(x)[axis], wide), *two = gb_int(g, wide, 2);
     eas_node *sum = gb_reduce(g, GRAPH_REDUCE_SUM, gb_typed(g, x, wide), (uint32_t)1 << axis, true);
-    eas_node *down = gb2(g, GRAPH_FLOORDIV, sum, n), *twice = gb2(g, GRAPH_MUL, gb2(g, GRAPH_MOD, sum, n), two);
+    eas_node *down = gb2(g, GRAPH_FLOORDIV, sum, n),
+             *twice = gb2(g, GRAPH_MUL, gb2(g, GRAPH_MOD, sum, n), two);
     eas_node *odd = gb_typed(g, gb2(g, GRAPH_MOD, down, two), EAS_BOOL);
-    eas_node *up = gb2(g, GRAPH_LOGICAL_OR, gb2(g, GRAPH_GREATER, twice, n), gb2(g, GRAPH_LOGICAL_AND, gb2(g, GRAPH_EQUAL, twice, n), odd));
+    eas_node *up = gb2(g, GRAPH_LOGICAL_OR, gb2(g, GRAPH_GREATER, twice, n),
+                       gb2(g, GRAPH_LOGICAL_AND, gb2(g, GRAPH_EQUAL, twice, n), odd));
     return gb2(g, GRAPH_ADD, down, gb_typed(g, up, wide));
 }
 
@@ -586,16 +627,20 @@ static eas_node *pad_summary(gbuild *g, int mode, eas_node *x, int axis)
         return gb_reduce(g, mode == PAD_MAXIMUM ? GRAPH_REDUCE_MAX : GRAPH_REDUCE_MIN, x, axes, true);
     if (!dtype_is_float(dt))
         return gb_typed(g, integer_mean(g, x, axis), dt);
-    eas_node *wide = gb_typed(g, x, graph_compute_dtype(dt)), *n = gb_size(g, node_shape(x)[axis], graph_compute_dtype(dt));
+    eas_node *wide = gb_typed(g, x, graph_compute_dtype(dt)),
+             *n = gb_size(g, node_shape(x)[axis], graph_compute_dtype(dt));
     return gb_typed(g, gb2(g, GRAPH_DIV, gb_reduce(g, GRAPH_REDUCE_SUM, wide, axes, true), n), dt);
 }
 
-/* `count` steps from value to the edge of x, value included, the edge not; backwards at the end of an axis. Integers are rounded down. */
+/* `count` steps from value to the edge of x, value included, the edge not; backwards at the end of an axis.
+ * Integers are rounded down. */
 static eas_node *pad_ramp(gbuild *g, eas_node *x, int axis, eas_node *value, eas_dim count, bool end)
 {
     eas_dtype dt = (eas_dtype)x->dtype, wide = dtype_is_float(dt) ? graph_compute_dtype(dt) : EAS_I64;
-    eas_node *edge = gb_typed(g, gb_slice(g, x, axis, end ? gb_dim(g, EAS_DIM_SUB, node_shape(x)[axis], 1) : 0, 1, 1), wide);
-    eas_node *from = gb_typed(g, value ? value : gb_int(g, wide, 0), wide), *steps = gb_iota_at(g, count, wide, x->rank - 1 - axis);
+    eas_node *edge = gb_typed(
+        g, gb_slice(g, x, axis, end ? gb_dim(g, EAS_DIM_SUB, node_shape(x)[axis], 1) : 0, 1, 1), wide);
+    eas_node *from = gb_typed(g, value ? value : gb_int(g, wide, 0), wide),
+             *steps = gb_iota_at(g, count, wide, x->rank - 1 - axis);
     if (value && value->rank && !g->st) {
         eas_dim ones[GRAPH_MAX_RANK];
         for (int i = 0; i < x->rank; i++)
@@ -618,7 +663,8 @@ static eas_node *stretched(gbuild *g, eas_node *x, int axis, eas_dim size)
     return gb_broadcast(g, x, x->batch_dims, x->rank, shape);
 }
 
-static eas_node *pad_axis(gbuild *g, int mode, eas_node *x, int axis, eas_node *value, eas_dim before, eas_dim after)
+static eas_node *pad_axis(gbuild *g, int mode, eas_node *x, int axis, eas_node *value, eas_dim before,
+                          eas_dim after)
 {
     if (g->st || !x || (before == 0 && after == 0))
         return x;
@@ -635,7 +681,8 @@ static eas_node *pad_axis(gbuild *g, int mode, eas_node *x, int axis, eas_node *
         parts[0] = before == 0 ? NULL : stretched(g, s, axis, before);
         parts[2] = after == 0 ? NULL : stretched(g, s, axis, after);
     }
-    return g->st ? NULL : gb_concat(g, axis, 1 + (before != 0) + (after != 0), before == 0 ? parts + 1 : parts);
+    return g->st ? NULL
+                 : gb_concat(g, axis, 1 + (before != 0) + (after != 0), before == 0 ? parts + 1 : parts);
 }
 
 eas_status expand_pad(eas_node *n, eas_node *const *in, eas_node **out)

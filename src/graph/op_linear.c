@@ -1,23 +1,28 @@
-/* op_linear.c: products of matrices and tensors. All become KIND_MATMUL, or a product and a sum where no matrix is left. */
+/* op_linear.c: products of matrices and tensors. All become KIND_MATMUL, or a product and a sum where no
+ * matrix is left. */
 #include "graph.h"
 
 static eas_dtype common(const eas_node *x, const eas_node *y)
 {
     bool weak;
-    return graph_promote((eas_dtype)x->dtype, (x->flags & NODE_WEAK) != 0, (eas_dtype)y->dtype, (y->flags & NODE_WEAK) != 0, &weak);
+    return graph_promote((eas_dtype)x->dtype, (x->flags & NODE_WEAK) != 0, (eas_dtype)y->dtype,
+                         (y->flags & NODE_WEAK) != 0, &weak);
 }
 
 static void cannot_multiply(rule *r, const eas_node *x, const eas_node *y)
 {
-    rule_fail(r, "shapes %s and %s do not multiply", rule_text(x, (char[128]){0}), rule_text(y, (char[128]){0}));
+    rule_fail(r, "shapes %s and %s do not multiply", rule_text(x, (char[128]){0}),
+              rule_text(y, (char[128]){0}));
 }
 
-/* The shape of the product of x (..., M, K) and y (..., K, N), which lie so that leading dims broadcast; its rank. */
+/* The shape of the product of x (..., M, K) and y (..., K, N), which lie so that leading dims broadcast; its
+ * rank. */
 static int product_shape(rule *r, const eas_node *x, const eas_node *y, eas_dim *shape)
 {
     int rank = x->rank > y->rank ? x->rank : y->rank;
     for (int i = 0; i < rank - 2; i++) {
-        eas_dim a = i < rank - x->rank ? 1 : node_shape(x)[i - (rank - x->rank)], b = i < rank - y->rank ? 1 : node_shape(y)[i - (rank - y->rank)];
+        eas_dim a = i < rank - x->rank ? 1 : node_shape(x)[i - (rank - x->rank)],
+                b = i < rank - y->rank ? 1 : node_shape(y)[i - (rank - y->rank)];
         if (a != b && a != 1 && b != 1)
             cannot_multiply(r, r->c->in[0], r->c->in[1]);
         shape[i] = a == 1 ? b : a;
@@ -38,7 +43,10 @@ static eas_node *product(rule *r, eas_node *x, eas_node *y, eas_dtype dt, int ba
     return dt == EAS_BOOL ? gb_typed(g, p, EAS_BOOL) : p;
 }
 
-static eas_node *drop_axis(gbuild *g, eas_node *x, int from_end) { return x ? gb_squeeze(g, x, x->rank - from_end) : NULL; }
+static eas_node *drop_axis(gbuild *g, eas_node *x, int from_end)
+{
+    return x ? gb_squeeze(g, x, x->rank - from_end) : NULL;
+}
 
 /* Vectors under vmap against one matrix are the rows of a matrix. */
 static bool rows_of_matrix(const eas_node *x, const eas_node *y)
@@ -57,13 +65,15 @@ eas_status make_matmul(const graph_call *c, eas_node **out)
     eas_node *x = c->in[0], *y = c->in[1];
     int lx = node_logical_rank(x), ly = node_logical_rank(y);
     if (lx == 0 || ly == 0)
-        rule_fail(&r, "shapes %s and %s: a number is no matrix; use *", rule_text(x, (char[128]){0}), rule_text(y, (char[128]){0}));
+        rule_fail(&r, "shapes %s and %s: a number is no matrix; use *", rule_text(x, (char[128]){0}),
+                  rule_text(y, (char[128]){0}));
     else if (!dim_agrees(node_shape(x)[x->rank - 1], node_shape(y)[y->rank - (ly == 1 ? 1 : 2)]))
         cannot_multiply(&r, x, y);
     eas_dtype dt = common(x, y);
     if (g->st)
         return rule_done(&r, NULL, out);
-    if (lx > 1 && ly > 1 && x->batch_dims == 0 && y->batch_dims == 0 && dt != EAS_BOOL) { /* the common case needs no other node */
+    /* the common case needs no other node */
+    if (lx > 1 && ly > 1 && x->batch_dims == 0 && y->batch_dims == 0 && dt != EAS_BOOL) {
         eas_dim shape[GRAPH_MAX_RANK];
         int rank = product_shape(&r, x, y, shape);
         both[0] = gb_typed(g, x, dt);
@@ -93,8 +103,8 @@ eas_status make_matmul(const graph_call *c, eas_node **out)
 /* ---- outer, vecdot ---- */
 
 /* Records c's operation on x and y, cast to one dtype, with batch dims aligned. */
-static eas_status pair(rule *r, eas_node *x, eas_node *y, eas_dtype dt, int rank, const eas_dim *shape, int nwords, const int64_t *words,
-                       int batch_dims, eas_node **out)
+static eas_status pair(rule *r, eas_node *x, eas_node *y, eas_dtype dt, int rank, const eas_dim *shape,
+                       int nwords, const int64_t *words, int batch_dims, eas_node **out)
 {
     eas_node *both[2] = {gb_typed(&r->g, x, dt), gb_typed(&r->g, y, dt)};
     return rule_node(r, dt, batch_dims, rank, shape, nwords, words, 2, both, out);
@@ -148,7 +158,8 @@ eas_status make_vecdot(const graph_call *c, eas_node **out)
     if (axis >= 0 && lx == ly)
         axis -= lx;
     if (axis >= 0 || axis < -least)
-        rule_fail(&r, "axis %lld of shapes %s and %s", (long long)axis, rule_text(c->in[0], (char[128]){0}), rule_text(c->in[1], (char[128]){0}));
+        rule_fail(&r, "axis %lld of shapes %s and %s", (long long)axis, rule_text(c->in[0], (char[128]){0}),
+                  rule_text(c->in[1], (char[128]){0}));
     else if (node_shape(c->in[0])[c->in[0]->rank + axis] != node_shape(c->in[1])[c->in[1]->rank + axis])
         cannot_multiply(&r, c->in[0], c->in[1]);
     if (!g->st)
@@ -158,7 +169,8 @@ eas_status make_vecdot(const graph_call *c, eas_node **out)
     g->st = graph_broadcast(c, 2, both, &rank, shape);
     if (!g->st)
         memmove(shape + rank + axis, shape + rank + axis + 1, sizeof *shape * (size_t)(-axis - 1));
-    eas_status st = pair(&r, both[0], both[1], common(c->in[0], c->in[1]), rank - 1, shape, 1, &axis, bd, out);
+    eas_status st =
+        pair(&r, both[0], both[1], common(c->in[0], c->in[1]), rank - 1, shape, 1, &axis, bd, out);
     node_unref(both[0]);
     node_unref(both[1]);
     return st;
@@ -171,11 +183,13 @@ eas_status expand_vecdot(eas_node *n, eas_node *const *in, eas_node **out)
     eas_node *p = gb2(&g, GRAPH_MUL, in[0], in[1]);
     if (!p)
         return gb_done(&g, NULL, out);
-    eas_node *y = gb_reduce(&g, truth ? GRAPH_ANY : GRAPH_REDUCE_SUM, p, (uint32_t)1 << (p->rank + node_words(n)[0]), false);
+    eas_node *y = gb_reduce(&g, truth ? GRAPH_ANY : GRAPH_REDUCE_SUM, p,
+                            (uint32_t)1 << (p->rank + node_words(n)[0]), false);
     return gb_done(&g, gb_reshape(&g, y, n->batch_dims, n->rank, node_shape(n)), out);
 }
 
-/* ---- tensordot: words are the number of contracted axes, then those of x, then those of y, all logical ---- */
+/* ---- tensordot: words are the number of contracted axes, then those of x, then those of y, all logical ----
+ */
 
 static int contracted(rule *r, const eas_node *x, int n, const int64_t *axes, int64_t *words)
 {

@@ -1,7 +1,9 @@
-/* op_map.c: operations element by element: which dtypes they take and give, and their kernel code where one instruction is not enough.
+/* op_map.c: operations element by element: which dtypes they take and give, and their kernel code where one
+ * instruction is not enough.
  *
- * A rule brings batch dims together, inputs to one dtype (numbers at once, tensors by a cast node), and records the node with the broadcast shape.
- * Code is written for f32, f64 and integers; whoever lowers does halves in f32.
+ * A rule brings batch dims together, inputs to one dtype (numbers at once, tensors by a cast node), and
+ * records the node with the broadcast shape. Code is written for f32, f64 and integers; whoever lowers does
+ * halves in f32.
  */
 #include "graph.h"
 
@@ -12,7 +14,8 @@
 enum { MAX_IN = 3 };
 
 /* Records c's operation on x[0..n), which are of the right dtypes; lets go of x. */
-static eas_status finish(const graph_call *c, eas_dtype result, int n, eas_node **x, int batch_dims, eas_node **out)
+static eas_status finish(const graph_call *c, eas_dtype result, int n, eas_node **x, int batch_dims,
+                         eas_node **out)
 {
     int rank;
     eas_dim shape[GRAPH_MAX_RANK];
@@ -29,7 +32,8 @@ static bool all_alike(const graph_call *c, int first, eas_dtype dt)
     const eas_node *a = c->in[0];
     for (int i = 0; i < c->nin; i++) {
         const eas_node *x = c->in[i];
-        if ((i >= first && x->dtype != dt) || x->flags & NODE_WEAK || x->batch_dims != a->batch_dims || x->rank != a->rank)
+        if ((i >= first && x->dtype != dt) || x->flags & NODE_WEAK || x->batch_dims != a->batch_dims ||
+            x->rank != a->rank)
             return false;
         for (int k = 0; k < x->rank; k++)
             if (node_shape(x)[k] != node_shape(a)[k])
@@ -41,7 +45,8 @@ static bool all_alike(const graph_call *c, int first, eas_dtype dt)
 /* Nothing to bring together: the way most calls go. */
 static eas_status alike(const graph_call *c, eas_dtype result, eas_node **out)
 {
-    return node_new(c->op, result, c->in[0]->batch_dims, c->in[0]->rank, node_shape(c->in[0]), 0, NULL, c->nin, c->in, out);
+    return node_new(c->op, result, c->in[0]->batch_dims, c->in[0]->rank, node_shape(c->in[0]), 0, NULL,
+                    c->nin, c->in, out);
 }
 
 /* c's inputs from the `first` one on in dtype dt, those before as they are. */
@@ -75,12 +80,15 @@ static eas_status typed(const graph_call *c, int first, eas_dtype dt, eas_dtype 
 
 static eas_status count(const graph_call *c, int n)
 {
-    return c->nin == n ? EAS_OK : node_fail(EAS_ERR_TYPE, c, "%d tensor%s expected, %d given", n, n == 1 ? "" : "s", c->nin);
+    return c->nin == n
+             ? EAS_OK
+             : node_fail(EAS_ERR_TYPE, c, "%d tensor%s expected, %d given", n, n == 1 ? "" : "s", c->nin);
 }
 
 static bool weak(const eas_node *x) { return (x->flags & NODE_WEAK) != 0; }
 
-/* The common dtype of the inputs from `first` on; a result of Python numbers alone is as their array would be. */
+/* The common dtype of the inputs from `first` on; a result of Python numbers alone is as their array would
+ * be. */
 static eas_dtype common(const graph_call *c, int first)
 {
     eas_dtype dt = (eas_dtype)c->in[first]->dtype;
@@ -109,7 +117,8 @@ eas_status make_same1(const graph_call *c, eas_node **out)
 
 static eas_status not_for(const graph_call *c, eas_dtype dt, const char *hint)
 {
-    return node_fail(EAS_ERR_TYPE, c, "not for %s%s%s", eas_dtype_name(dt), hint ? "; " : "", hint ? hint : "");
+    return node_fail(EAS_ERR_TYPE, c, "not for %s%s%s", eas_dtype_name(dt), hint ? "; " : "",
+                     hint ? hint : "");
 }
 
 eas_status make_number1(const graph_call *c, eas_node **out)
@@ -143,7 +152,8 @@ eas_status make_number2(const graph_call *c, eas_node **out)
     eas_status st = count(c, 2);
     if (st)
         return st;
-    return common(c, 0) == EAS_BOOL ? not_for(c, EAS_BOOL, "use logical operations, or cast") : make_arith2(c, out);
+    return common(c, 0) == EAS_BOOL ? not_for(c, EAS_BOOL, "use logical operations, or cast")
+                                    : make_arith2(c, out);
 }
 
 eas_status make_pow(const graph_call *c, eas_node **out)
@@ -152,7 +162,9 @@ eas_status make_pow(const graph_call *c, eas_node **out)
     double f;
     eas_status st = count(c, 2);
     if (!st && dtype_is_int(common(c, 0)) && eas_node_number_value(c->in[1], &n, &f) && f < 0)
-        st = node_fail(EAS_ERR_VALUE, c, "an integer to the negative power %lld is not an integer; cast it to a float first", (long long)n);
+        st = node_fail(EAS_ERR_VALUE, c,
+                       "an integer to the negative power %lld is not an integer; cast it to a float first",
+                       (long long)n);
     return st ? st : make_number2(c, out);
 }
 
@@ -225,21 +237,45 @@ eas_status make_cast(const graph_call *c, eas_node **out)
 
 /* ---- code ---- */
 
-static eas_value op2(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find(name), x, y, 0); }
-static eas_value op1(eas_builder *b, const char *name, eas_value x) { return eas_builder_apply(b, eas_op_find(name), x, 0, 0); }
-static eas_value num(eas_builder *b, eas_dtype dt, double v) { return eas_builder_const_typed(b, dt, v, dtype_is_float(dt) ? 0 : (int64_t)v); }
+static eas_value op2(eas_builder *b, const char *name, eas_value x, eas_value y)
+{
+    return eas_builder_apply(b, eas_op_find(name), x, y, 0);
+}
+static eas_value op1(eas_builder *b, const char *name, eas_value x)
+{
+    return eas_builder_apply(b, eas_op_find(name), x, 0, 0);
+}
+static eas_value num(eas_builder *b, eas_dtype dt, double v)
+{
+    return eas_builder_const_typed(b, dt, v, dtype_is_float(dt) ? 0 : (int64_t)v);
+}
 static eas_value add(eas_builder *b, eas_value x, eas_value y) { return op2(b, "add", x, y); }
 static eas_value sub(eas_builder *b, eas_value x, eas_value y) { return op2(b, "sub", x, y); }
 static eas_value mul(eas_builder *b, eas_value x, eas_value y) { return op2(b, "mul", x, y); }
 static eas_value quo(eas_builder *b, eas_value x, eas_value y) { return op2(b, "div", x, y); }
-static eas_value pick(eas_builder *b, eas_value c, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find("where"), c, x, y); }
+static eas_value pick(eas_builder *b, eas_value c, eas_value x, eas_value y)
+{
+    return eas_builder_apply(b, eas_op_find("where"), c, x, y);
+}
 static eas_dtype type(eas_builder *b, eas_value x) { return eas_value_dtype(b, x); }
 static bool is_float(eas_builder *b, eas_value x) { return dtype_is_float(type(b, x)); }
 
-eas_value emit_add(eas_builder *b, const eas_value *x, eas_dtype dt) { return op2(b, dt == EAS_BOOL ? "or" : "add", x[0], x[1]); }
-eas_value emit_mul(eas_builder *b, const eas_value *x, eas_dtype dt) { return op2(b, dt == EAS_BOOL ? "and" : "mul", x[0], x[1]); }
-eas_value emit_maximum(eas_builder *b, const eas_value *x, eas_dtype dt) { return op2(b, dt == EAS_BOOL ? "or" : "max", x[0], x[1]); }
-eas_value emit_minimum(eas_builder *b, const eas_value *x, eas_dtype dt) { return op2(b, dt == EAS_BOOL ? "and" : "min", x[0], x[1]); }
+eas_value emit_add(eas_builder *b, const eas_value *x, eas_dtype dt)
+{
+    return op2(b, dt == EAS_BOOL ? "or" : "add", x[0], x[1]);
+}
+eas_value emit_mul(eas_builder *b, const eas_value *x, eas_dtype dt)
+{
+    return op2(b, dt == EAS_BOOL ? "and" : "mul", x[0], x[1]);
+}
+eas_value emit_maximum(eas_builder *b, const eas_value *x, eas_dtype dt)
+{
+    return op2(b, dt == EAS_BOOL ? "or" : "max", x[0], x[1]);
+}
+eas_value emit_minimum(eas_builder *b, const eas_value *x, eas_dtype dt)
+{
+    return op2(b, dt == EAS_BOOL ? "and" : "min", x[0], x[1]);
+}
 eas_value emit_floordiv(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
     (void)dt;
@@ -254,7 +290,8 @@ eas_value emit_mod(eas_builder *b, const eas_value *x, eas_dtype dt)
 static eas_value compare(eas_builder *b, const char *name, const eas_value *x)
 {
     bool truth = type(b, x[0]) == EAS_BOOL; /* False < True */
-    return op2(b, name, truth ? eas_builder_cast(b, x[0], EAS_U8) : x[0], truth ? eas_builder_cast(b, x[1], EAS_U8) : x[1]);
+    return op2(b, name, truth ? eas_builder_cast(b, x[0], EAS_U8) : x[0],
+               truth ? eas_builder_cast(b, x[1], EAS_U8) : x[1]);
 }
 #define COMPARE(name, ir) \
     eas_value emit_##name(eas_builder *b, const eas_value *x, eas_dtype dt) \
@@ -269,7 +306,10 @@ COMPARE(greater_equal, "ge")
 
 /* Rounding and the like leave integers alone. */
 #define ROUNDING(name) \
-    eas_value emit_##name(eas_builder *b, const eas_value *x, eas_dtype dt) { return dtype_is_float(dt) ? op1(b, #name, x[0]) : x[0]; }
+    eas_value emit_##name(eas_builder *b, const eas_value *x, eas_dtype dt) \
+    { \
+        return dtype_is_float(dt) ? op1(b, #name, x[0]) : x[0]; \
+    }
 ROUNDING(floor)
 ROUNDING(ceil)
 ROUNDING(round)
@@ -279,13 +319,19 @@ eas_value emit_abs(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
     return eas_dtype_kind(dt) == 'f' || eas_dtype_kind(dt) == 'i' ? op1(b, "abs", x[0]) : x[0];
 }
-eas_value emit_relu(eas_builder *b, const eas_value *x, eas_dtype dt) { return op2(b, "max", x[0], num(b, dt, 0)); }
+eas_value emit_relu(eas_builder *b, const eas_value *x, eas_dtype dt)
+{
+    return op2(b, "max", x[0], num(b, dt, 0));
+}
 eas_value emit_square(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
     (void)dt;
     return mul(b, x[0], x[0]);
 }
-eas_value emit_reciprocal(eas_builder *b, const eas_value *x, eas_dtype dt) { return quo(b, num(b, dt, 1), x[0]); }
+eas_value emit_reciprocal(eas_builder *b, const eas_value *x, eas_dtype dt)
+{
+    return quo(b, num(b, dt, 1), x[0]);
+}
 
 eas_value emit_sign(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
@@ -307,7 +353,8 @@ eas_value emit_is_inf(eas_builder *b, const eas_value *x, eas_dtype dt)
 eas_value emit_is_finite(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
     (void)dt;
-    return is_float(b, x[0]) ? op2(b, "lt", op1(b, "abs", x[0]), num(b, type(b, x[0]), INFINITY)) : op2(b, "eq", x[0], x[0]);
+    return is_float(b, x[0]) ? op2(b, "lt", op1(b, "abs", x[0]), num(b, type(b, x[0]), INFINITY))
+                             : op2(b, "eq", x[0], x[0]);
 }
 
 static eas_dtype bits_of(eas_dtype dt) { return dt == EAS_F64 ? EAS_I64 : dt == EAS_F32 ? EAS_I32 : EAS_I16; }
@@ -325,9 +372,15 @@ eas_value emit_signbit(eas_builder *b, const eas_value *x, eas_dtype dt)
 /* ---- activations ---- */
 
 /* x * sigmoid(-u), with one division */
-static eas_value gated(eas_builder *b, eas_value x, eas_value u, eas_dtype dt) { return quo(b, x, add(b, num(b, dt, 1), op1(b, "exp", u))); }
+static eas_value gated(eas_builder *b, eas_value x, eas_value u, eas_dtype dt)
+{
+    return quo(b, x, add(b, num(b, dt, 1), op1(b, "exp", u)));
+}
 
-eas_value emit_silu(eas_builder *b, const eas_value *x, eas_dtype dt) { return gated(b, x[0], op1(b, "neg", x[0]), dt); }
+eas_value emit_silu(eas_builder *b, const eas_value *x, eas_dtype dt)
+{
+    return gated(b, x[0], op1(b, "neg", x[0]), dt);
+}
 
 /* x * (1 + tanh(u)) / 2 with u = sqrt(2/pi) * (x + 0.044715 x^3) is x * sigmoid(2u). */
 eas_value emit_gelu(eas_builder *b, const eas_value *x, eas_dtype dt)
@@ -351,7 +404,8 @@ static eas_value half_angle(eas_builder *b, eas_value t, eas_dtype dt)
 static eas_value atan_unit(eas_builder *b, eas_value t, eas_dtype dt)
 {
     int terms = dt == EAS_F64 ? 12 : 5;
-    eas_value h = half_angle(b, half_angle(b, t, dt), dt), z = mul(b, h, h), p = num(b, dt, (terms & 1 ? -1.0 : 1.0) / (2 * terms + 1));
+    eas_value h = half_angle(b, half_angle(b, t, dt), dt), z = mul(b, h, h),
+              p = num(b, dt, (terms & 1 ? -1.0 : 1.0) / (2 * terms + 1));
     for (int k = terms - 1; k >= 1; k--)
         p = add(b, mul(b, p, z), num(b, dt, (k & 1 ? -1.0 : 1.0) / (2 * k + 1)));
     return mul(b, num(b, dt, 4), add(b, h, mul(b, mul(b, h, z), p)));
@@ -362,11 +416,16 @@ static eas_value with_sign(eas_builder *b, eas_value size, eas_value sign, eas_d
     eas_dtype bits = bits_of(dt);
     eas_value top = eas_builder_const_typed(b, bits, 0, dtype_min(bits));
     eas_value rest = op1(b, "not", top);
-    return eas_builder_bitcast(
-        b, op2(b, "or", op2(b, "and", eas_builder_bitcast(b, size, bits), rest), op2(b, "and", eas_builder_bitcast(b, sign, bits), top)), dt);
+    return eas_builder_bitcast(b,
+                               op2(b, "or", op2(b, "and", eas_builder_bitcast(b, size, bits), rest),
+                                   op2(b, "and", eas_builder_bitcast(b, sign, bits), top)),
+                               dt);
 }
 
-eas_value emit_copysign(eas_builder *b, const eas_value *x, eas_dtype dt) { return with_sign(b, x[0], x[1], dt); }
+eas_value emit_copysign(eas_builder *b, const eas_value *x, eas_dtype dt)
+{
+    return with_sign(b, x[0], x[1], dt);
+}
 
 static eas_value arc_tangent(eas_builder *b, eas_value x, eas_dtype dt)
 {
@@ -380,11 +439,15 @@ eas_value emit_atan(eas_builder *b, const eas_value *x, eas_dtype dt)
     return pick(b, op1(b, "isnan", x[0]), x[0], r);
 }
 
-static eas_value around_one(eas_builder *b, eas_value x, const char *how, eas_dtype dt) { return op2(b, how, num(b, dt, 1), x); }
+static eas_value around_one(eas_builder *b, eas_value x, const char *how, eas_dtype dt)
+{
+    return op2(b, how, num(b, dt, 1), x);
+}
 
 eas_value emit_asin(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
-    eas_value y = quo(b, x[0], op1(b, "sqrt", mul(b, around_one(b, x[0], "sub", dt), around_one(b, x[0], "add", dt))));
+    eas_value y =
+        quo(b, x[0], op1(b, "sqrt", mul(b, around_one(b, x[0], "sub", dt), around_one(b, x[0], "add", dt))));
     return emit_atan(b, &y, dt);
 }
 eas_value emit_acos(eas_builder *b, const eas_value *x, eas_dtype dt)
@@ -407,7 +470,8 @@ eas_value emit_atan2(eas_builder *b, const eas_value *x, eas_dtype dt)
 
 eas_value emit_hypot(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
-    eas_value p = op1(b, "abs", x[0]), q = op1(b, "abs", x[1]), zero = num(b, dt, 0), inf = num(b, dt, INFINITY);
+    eas_value p = op1(b, "abs", x[0]), q = op1(b, "abs", x[1]), zero = num(b, dt, 0),
+              inf = num(b, dt, INFINITY);
     eas_value lo = op2(b, "min", p, q), hi = op2(b, "max", p, q);
     eas_value t = quo(b, lo, hi), r = mul(b, hi, op1(b, "sqrt", add(b, mul(b, t, t), num(b, dt, 1))));
     eas_value endless = op2(b, "or", op2(b, "eq", p, inf), op2(b, "eq", q, inf));
@@ -437,7 +501,8 @@ eas_value emit_asinh(eas_builder *b, const eas_value *x, eas_dtype dt)
     eas_value a = op1(b, "abs", x[0]), one = num(b, dt, 1), sq = mul(b, a, a);
     eas_value small = op1(b, "log1p", add(b, a, quo(b, sq, add(b, one, op1(b, "sqrt", add(b, sq, one))))));
     eas_value large = add(b, op1(b, "log", a), num(b, dt, LN2));
-    return with_sign(b, pick(b, op2(b, "gt", a, num(b, dt, dt == EAS_F64 ? 1e9 : 1e5)), large, small), x[0], dt);
+    return with_sign(b, pick(b, op2(b, "gt", a, num(b, dt, dt == EAS_F64 ? 1e9 : 1e5)), large, small), x[0],
+                     dt);
 }
 eas_value emit_acosh(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
@@ -453,9 +518,13 @@ eas_value emit_atanh(eas_builder *b, const eas_value *x, eas_dtype dt)
     eas_value r = mul(b, num(b, dt, 0.5), op1(b, "log1p", quo(b, add(b, a, a), sub(b, num(b, dt, 1), a))));
     return pick(b, op2(b, "gt", a, num(b, dt, 1)), num(b, dt, NAN), with_sign(b, r, x[0], dt));
 }
-eas_value emit_log10(eas_builder *b, const eas_value *x, eas_dtype dt) { return mul(b, op1(b, "log2", x[0]), num(b, dt, 0.30102999566398119521)); }
+eas_value emit_log10(eas_builder *b, const eas_value *x, eas_dtype dt)
+{
+    return mul(b, op1(b, "log2", x[0]), num(b, dt, 0.30102999566398119521));
+}
 
-/* The cube root of a power of two near |x|, improved by Newton's method until nothing changes; the sign of x. */
+/* The cube root of a power of two near |x|, improved by Newton's method until nothing changes; the sign of x.
+ */
 eas_value emit_cbrt(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
     eas_value a = op1(b, "abs", x[0]), third = num(b, dt, 1.0 / 3), zero = num(b, dt, 0);
@@ -499,7 +568,8 @@ static eas_value int_power(eas_builder *b, eas_value x, eas_value y, eas_dtype d
     init[0] = add(b, whole, one);
     init[1] = add(b, whole, x);
     init[2] = add(b, whole, y);
-    eas_builder_loop_begin(b, eas_builder_const_int(b, 0), eas_builder_const_int(b, dtype_bits(dt)), eas_builder_const_int(b, 1), 3, init, &iv, now);
+    eas_builder_loop_begin(b, eas_builder_const_int(b, 0), eas_builder_const_int(b, dtype_bits(dt)),
+                           eas_builder_const_int(b, 1), 3, init, &iv, now);
     eas_value odd = op2(b, "ne", op2(b, "and", now[2], one), zero);
     next[0] = pick(b, odd, mul(b, now[0], now[1]), now[0]);
     next[1] = mul(b, now[1], now[1]);
@@ -508,7 +578,8 @@ static eas_value int_power(eas_builder *b, eas_value x, eas_value y, eas_dtype d
     if (!dtype_is_signed(dt))
         return last[0];
     eas_value minus = num(b, dt, -1), odd_y = op2(b, "ne", op2(b, "and", y, one), zero);
-    eas_value unit = pick(b, op2(b, "eq", x, one), one, pick(b, op2(b, "eq", x, minus), pick(b, odd_y, minus, one), zero));
+    eas_value unit =
+        pick(b, op2(b, "eq", x, one), one, pick(b, op2(b, "eq", x, minus), pick(b, odd_y, minus, one), zero));
     return pick(b, op2(b, "lt", y, zero), unit, last[0]);
 }
 eas_value emit_pow(eas_builder *b, const eas_value *x, eas_dtype dt)

@@ -94,7 +94,8 @@ static eas_status scaled(gbuild *g, eas_node *n, eas_node *y, eas_node *const *i
     if (!y)
         return gb_done(g, NULL, out);
     eas_node *power = mean_over(g, gb1(g, GRAPH_SQUARE, y), n);
-    y = gb2(g, GRAPH_MUL, y, gb1(g, GRAPH_RSQRT, gb2(g, GRAPH_ADD, power, gb_num(g, y, bits_double(node_words(n)[0])))));
+    y = gb2(g, GRAPH_MUL, y,
+            gb1(g, GRAPH_RSQRT, gb2(g, GRAPH_ADD, power, gb_num(g, y, bits_double(node_words(n)[0])))));
     if (n->nin > 1)
         y = gb2(g, GRAPH_MUL, y, in[1]);
     if (n->nin > 2)
@@ -125,7 +126,8 @@ eas_status make_one_hot(const graph_call *c, eas_node **out)
     int64_t n = rule_int(&r);
     eas_dtype dt = rule_dtype(&r);
     if (!r.g.st && !dtype_is_int((eas_dtype)c->in[0]->dtype))
-        rule_type_fail(&r, "classes must be integers, these are %s", eas_dtype_name((eas_dtype)c->in[0]->dtype));
+        rule_type_fail(&r, "classes must be integers, these are %s",
+                       eas_dtype_name((eas_dtype)c->in[0]->dtype));
     if (n < 0 && !dim_is_expr(n))
         rule_fail(&r, "%lld classes", (long long)n);
     if (r.g.st)
@@ -140,5 +142,8 @@ eas_status expand_one_hot(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
     eas_node *x = gb_unsqueeze(&g, gb_typed(&g, in[0], EAS_I64), in[0]->rank);
-    return gb_done(&g, gb_typed(&g, gb2(&g, GRAPH_EQUAL, x, gb_iota(&g, node_shape(n)[n->rank - 1], EAS_I64)), (eas_dtype)n->dtype), out);
+    return gb_done(&g,
+                   gb_typed(&g, gb2(&g, GRAPH_EQUAL, x, gb_iota(&g, node_shape(n)[n->rank - 1], EAS_I64)),
+                            (eas_dtype)n->dtype),
+                   out);
 }

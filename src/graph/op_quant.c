@@ -1,19 +1,23 @@
 /* op_quant.c: matrices of small integers with scales, and products with them.
  *
- * A matrix (..., K, N) is cut along K into groups, padded with zeros to whole ones. Each column of a group has a scale (and an offset): an element is
- * scale * code(q) + offset. Everything has N as its last dim, so whatever is done with it is done by whole vectors of columns, and scales need no
- * gather. Two 4-bit codes share a byte: with h = group / 2, row g*h + j of the data has element g*group + j in its low half and
- * g*group + h + j in its high half. So one load serves two rows of the matrix, and GGUF's Q4_0 is the same bytes, transposed.
+ * A matrix (..., K, N) is cut along K into groups, padded with zeros to whole ones. Each column of a group
+ * has a scale (and an offset): an element is scale * code(q) + offset. Everything has N as its last dim, so
+ * whatever is done with it is done by whole vectors of columns, and scales need no gather. Two 4-bit codes
+ * share a byte: with h = group / 2, row g*h + j of the data has element g*group + j in its low half and
+ * g*group + h + j in its high half. So one load serves two rows of the matrix, and GGUF's Q4_0 is the same
+ * bytes, transposed.
  *
- * All of it is recorded in operations of the table, so it has their derivatives, batching and devices. A product with one row is written as the sum
- * that it is: dequantising happens in registers, and what is read is the compressed matrix. A product with more rows
- * multiplies by the dequantised matrix: the kernel that lays its right factor out in panels dequantises on the way.
+ * All of it is recorded in operations of the table, so it has their derivatives, batching and devices. A
+ * product with one row is written as the sum that it is: dequantising happens in registers, and what is read
+ * is the compressed matrix. A product with more rows multiplies by the dequantised matrix: the kernel that
+ * lays its right factor out in panels dequantises on the way.
  */
 #include "graph.h"
 
 enum { ROWS = -2, COLUMNS = -1, MOST_LEADING = GRAPH_MAX_RANK - 4 };
 
-/* The 16 values of "normal float 4": quantiles of a normal distribution, scaled to [-1, 1] (Dettmers et al., QLoRA, appendix E). */
+/* The 16 values of "normal float 4": quantiles of a normal distribution, scaled to [-1, 1] (Dettmers et al.,
+ * QLoRA, appendix E). */
 static const double nf4[16] = {-1.0,
                                -0.6961928009986877,
                                -0.5250730514526367,
@@ -42,7 +46,10 @@ static void push(shape_of *s, eas_dim d)
         s->at[1 + s->n++] = d;
     s->at[0] = s->n;
 }
-static eas_node *as_shape(gbuild *g, eas_node *x, const shape_of *s) { return x ? gb_apply(g, GRAPH_RESHAPE, 1, &x, 1 + s->n, s->at) : NULL; }
+static eas_node *as_shape(gbuild *g, eas_node *x, const shape_of *s)
+{
+    return x ? gb_apply(g, GRAPH_RESHAPE, 1, &x, 1 + s->n, s->at) : NULL;
+}
 
 /* x (lead..., a, b, c... ) as lead plus these dims. */
 static eas_node *with_last(gbuild *g, eas_node *x, int lead, int n, const eas_dim *last)
@@ -56,11 +63,23 @@ static eas_node *with_last(gbuild *g, eas_node *x, int lead, int n, const eas_di
         push(&s, last[i]);
     return as_shape(g, x, &s);
 }
-static eas_node *reduced(gbuild *g, uint16_t op, eas_node *x, int64_t axis) { return x ? gb_apply(g, op, 1, &x, 3, (int64_t[]){1, axis, 0}) : NULL; }
-static eas_node *to(gbuild *g, eas_node *x, eas_dtype dt) { return x ? gb_apply(g, GRAPH_CAST, 1, &x, 1, (int64_t[]){dt}) : NULL; }
+static eas_node *reduced(gbuild *g, uint16_t op, eas_node *x, int64_t axis)
+{
+    return x ? gb_apply(g, op, 1, &x, 3, (int64_t[]){1, axis, 0}) : NULL;
+}
+static eas_node *to(gbuild *g, eas_node *x, eas_dtype dt)
+{
+    return x ? gb_apply(g, GRAPH_CAST, 1, &x, 1, (int64_t[]){dt}) : NULL;
+}
 static eas_node *number(gbuild *g, eas_node *like, double v) { return like ? gd_num(g, like, v) : NULL; }
-static eas_node *op2(gbuild *g, uint16_t op, eas_node *x, eas_node *y) { return x && y ? gb2(g, op, x, y) : NULL; }
-static eas_node *bits_of(gbuild *g, uint16_t op, eas_node *x, int64_t v) { return x ? gb2(g, op, x, gb_int(g, EAS_U8, v)) : NULL; }
+static eas_node *op2(gbuild *g, uint16_t op, eas_node *x, eas_node *y)
+{
+    return x && y ? gb2(g, op, x, y) : NULL;
+}
+static eas_node *bits_of(gbuild *g, uint16_t op, eas_node *x, int64_t v)
+{
+    return x ? gb2(g, op, x, gb_int(g, EAS_U8, v)) : NULL;
+}
 
 /* Part `at` of `count` from there along the logical axis `axis`, which is from the end. */
 static eas_node *part(gbuild *g, eas_node *x, int axis, eas_dim at, eas_dim count)
@@ -185,7 +204,8 @@ static eas_node *packed(gbuild *g, eas_node *q, int lead, eas_dim groups, int64_
     const eas_dim four[4] = {groups, 2, group / 2, columns}, two[2] = {groups * (group / 2), columns};
     eas_node *x = with_last(g, q, lead, 4, four);
     eas_node *low = part(g, x, -3, 0, 1), *high = part(g, x, -3, 1, 1);
-    return with_last(g, op2(g, GRAPH_BITWISE_OR, low, bits_of(g, GRAPH_BITWISE_LEFT_SHIFT, high, 4)), lead, 2, two);
+    return with_last(g, op2(g, GRAPH_BITWISE_OR, low, bits_of(g, GRAPH_BITWISE_LEFT_SHIFT, high, 4)), lead, 2,
+                     two);
 }
 
 eas_status eas_node_quantize(eas_node *w, eas_quant kind, eas_quantized *out)
@@ -197,20 +217,26 @@ eas_status eas_node_quantize(eas_node *w, eas_quant kind, eas_quantized *out)
         return base_fail(EAS_ERR_VALUE, "eager.quantize: there is no kind %d", (int)kind);
     int lead = node_logical_rank(w) - 2;
     if (lead < 0 || lead > MOST_LEADING)
-        return base_fail(EAS_ERR_VALUE, "eager.quantize: shape %s is not that of a matrix, or of a stack of them", rule_text(w, (char[128]){0}));
+        return base_fail(EAS_ERR_VALUE,
+                         "eager.quantize: shape %s is not that of a matrix, or of a stack of them",
+                         rule_text(w, (char[128]){0}));
     if (!dtype_is_float((eas_dtype)w->dtype))
-        return base_fail(EAS_ERR_TYPE, "eager.quantize: a matrix of floats is wanted, not of %s", eas_dtype_name((eas_dtype)w->dtype));
+        return base_fail(EAS_ERR_TYPE, "eager.quantize: a matrix of floats is wanted, not of %s",
+                         eas_dtype_name((eas_dtype)w->dtype));
     const eas_dim rows = node_logical_shape(w)[lead], columns = node_logical_shape(w)[lead + 1];
     if (!dim_known(rows))
         return base_fail(EAS_ERR_VALUE, "eager.quantize: the number of rows must be known, not a symbol");
     if (rows == 0)
-        return base_fail(EAS_ERR_VALUE, "eager.quantize: a matrix of shape %s has no rows", rule_text(w, (char[128]){0}));
+        return base_fail(EAS_ERR_VALUE, "eager.quantize: a matrix of shape %s has no rows",
+                         rule_text(w, (char[128]){0}));
     int64_t group = kinds[kind].group ? kinds[kind].group : rows, groups = (rows + group - 1) / group;
     const eas_dim three[3] = {groups, group, columns}, two[2] = {groups * group, columns};
-    eas_node *scales, *zero, *x = with_last(&g, padded(&g, to(&g, w, EAS_F32), ROWS, groups * group - rows), lead, 3, three);
+    eas_node *scales, *zero,
+        *x = with_last(&g, padded(&g, to(&g, w, EAS_F32), ROWS, groups * group - rows), lead, 3, three);
     find_scales(&g, x, kind, &scales, &zero);
     eas_node *codes = find_codes(&g, x, kind, scales, zero);
-    codes = kinds[kind].bits == 8 ? with_last(&g, codes, lead, 2, two) : packed(&g, codes, lead, groups, group, columns);
+    codes = kinds[kind].bits == 8 ? with_last(&g, codes, lead, 2, two)
+                                  : packed(&g, codes, lead, groups, group, columns);
     eas_node *offsets = zero ? op2(&g, GRAPH_MUL, gb1(&g, GRAPH_NEG, zero), scales) : NULL;
     *out = (eas_quantized){kind, rows, group, NULL, NULL, NULL};
     if (!g.st && codes && scales && (!zero || offsets)) {
@@ -230,9 +256,12 @@ static eas_node *value_nf4(gbuild *g, eas_node *q)
     for (int i = 0; i < 16; i++)
         level[i] = number(g, like, nf4[i]);
     for (int bit = 0, n = 8; bit < 4; bit++, n /= 2) {
-        eas_node *set = op2(g, GRAPH_NOT_EQUAL, bits_of(g, GRAPH_BITWISE_AND, q, 1 << bit), gb_int(g, EAS_U8, 0));
+        eas_node *set =
+            op2(g, GRAPH_NOT_EQUAL, bits_of(g, GRAPH_BITWISE_AND, q, 1 << bit), gb_int(g, EAS_U8, 0));
         for (int i = 0; i < n; i++)
-            level[i] = set && level[2 * i] && level[2 * i + 1] ? gb3(g, GRAPH_WHERE, set, level[2 * i + 1], level[2 * i]) : NULL;
+            level[i] = set && level[2 * i] && level[2 * i + 1]
+                         ? gb3(g, GRAPH_WHERE, set, level[2 * i + 1], level[2 * i])
+                         : NULL;
     }
     return level[0];
 }
@@ -242,7 +271,8 @@ static eas_node *value_of(gbuild *g, const eas_quantized *q, eas_node *bytes, in
 {
     if (q->kind == EAS_QUANT_INT8)
         return to(g, bytes, EAS_F32);
-    eas_node *code = half ? bits_of(g, GRAPH_BITWISE_RIGHT_SHIFT, bytes, 4) : bits_of(g, GRAPH_BITWISE_AND, bytes, 15);
+    eas_node *code =
+        half ? bits_of(g, GRAPH_BITWISE_RIGHT_SHIFT, bytes, 4) : bits_of(g, GRAPH_BITWISE_AND, bytes, 15);
     if (q->kind == EAS_QUANT_NF4)
         return value_nf4(g, code);
     eas_node *v = to(g, code, EAS_F32);
@@ -265,17 +295,24 @@ static eas_status check(const char *fn, const eas_quantized *q)
     const struct quant_kind *k = &kinds[q->kind];
     int lead = node_logical_rank(q->data) - 2;
     if (lead < 0 || lead > MOST_LEADING || q->rows <= 0 || q->group <= 0 || (k->bits == 4 && q->group % 2))
-        return base_fail(EAS_ERR_VALUE, "eager.%s: %lld rows in groups of %lld, with data of shape %s, are no quantized matrix", fn,
-                         (long long)q->rows, (long long)q->group, rule_text(q->data, (char[128]){0}));
+        return base_fail(
+            EAS_ERR_VALUE,
+            "eager.%s: %lld rows in groups of %lld, with data of shape %s, are no quantized matrix", fn,
+            (long long)q->rows, (long long)q->group, rule_text(q->data, (char[128]){0}));
     eas_dim groups = (q->rows + q->group - 1) / q->group, columns = node_logical_shape(q->data)[lead + 1];
     eas_dtype want = k->bits == 8 ? EAS_I8 : EAS_U8;
     if (q->data->dtype != want || q->scales->dtype != EAS_F32)
-        return base_fail(EAS_ERR_TYPE, "eager.%s: data of %s and scales of %s; %s has %s and f32", fn, eas_dtype_name((eas_dtype)q->data->dtype),
+        return base_fail(EAS_ERR_TYPE, "eager.%s: data of %s and scales of %s; %s has %s and f32", fn,
+                         eas_dtype_name((eas_dtype)q->data->dtype),
                          eas_dtype_name((eas_dtype)q->scales->dtype), k->name, eas_dtype_name(want));
-    if (!fits(q->data, lead, groups * q->group * k->bits / 8, columns) || !fits(q->scales, lead, groups, columns) ||
+    if (!fits(q->data, lead, groups * q->group * k->bits / 8, columns) ||
+        !fits(q->scales, lead, groups, columns) ||
         (q->offsets && (!fits(q->offsets, lead, groups, columns) || q->offsets->dtype != EAS_F32)))
-        return base_fail(EAS_ERR_VALUE, "eager.%s: data of shape %s and scales of %s do not belong to %lld rows in groups of %lld", fn,
-                         rule_text(q->data, (char[128]){0}), rule_text(q->scales, (char[128]){0}), (long long)q->rows, (long long)q->group);
+        return base_fail(
+            EAS_ERR_VALUE,
+            "eager.%s: data of shape %s and scales of %s do not belong to %lld rows in groups of %lld", fn,
+            rule_text(q->data, (char[128]){0}), rule_text(q->scales, (char[128]){0}), (long long)q->rows,
+            (long long)q->group);
     return EAS_OK;
 }
 
@@ -285,8 +322,8 @@ static eas_node *dequantized(gbuild *g, const eas_quantized *q)
     int lead = node_logical_rank(q->data) - 2;
     eas_dim groups = (q->rows + q->group - 1) / q->group, columns = node_logical_shape(q->data)[lead + 1];
     bool whole = kinds[q->kind].bits == 8;
-    const eas_dim four[4] = {groups, 1, whole ? q->group : q->group / 2, columns}, one[4] = {groups, 1, 1, columns},
-                  two[2] = {groups * q->group, columns};
+    const eas_dim four[4] = {groups, 1, whole ? q->group : q->group / 2, columns},
+                  one[4] = {groups, 1, 1, columns}, two[2] = {groups * q->group, columns};
     eas_node *bytes = with_last(g, q->data, lead, 4, four), *x = value_of(g, q, bytes, 0);
     if (!whole) {
         eas_node *both[2] = {x, value_of(g, q, bytes, 1)};
@@ -307,14 +344,15 @@ eas_status eas_quantized_dequantize(const eas_quantized *q, eas_dtype dt, eas_no
     if (st)
         return st;
     if (!dtype_is_float(dt))
-        return base_fail(EAS_ERR_TYPE, "eager.dequantize: to %s; a float dtype is wanted", eas_dtype_name(dt));
+        return base_fail(EAS_ERR_TYPE, "eager.dequantize: to %s; a float dtype is wanted",
+                         eas_dtype_name(dt));
     return handed_out(&g, to(&g, dequantized(&g, q), dt), out);
 }
 
 /* ---- products ---- */
 
-/* Groups that one program sums up: rows of a band lie in different pages, and beyond BAND of them misses of the TLB cost more than what partial sums,
- * (bands, N) in f32, take to write and read. */
+/* Groups that one program sums up: rows of a band lie in different pages, and beyond BAND of them misses of
+ * the TLB cost more than what partial sums, (bands, N) in f32, take to write and read. */
 enum { BAND = 64 };
 static int64_t groups_of_band(int64_t groups, int64_t rows)
 {
@@ -324,25 +362,29 @@ static int64_t groups_of_band(int64_t groups, int64_t rows)
     return n;
 }
 
-/* int4's codes are 8 above what they stand for. 8 times the sum of both factors is taken off their products: one number for each row of bytes,
- * where taking 8 off the codes would be two operations for each byte. */
+/* int4's codes are 8 above what they stand for. 8 times the sum of both factors is taken off their products:
+ * one number for each row of bytes, where taking 8 off the codes would be two operations for each byte. */
 static eas_node *less_8(gbuild *g, eas_node *sum, eas_node *low, eas_node *high)
 {
     eas_node *both = op2(g, GRAPH_ADD, low, high);
     return op2(g, GRAPH_SUB, sum, op2(g, GRAPH_MUL, both, number(g, both, 8)));
 }
 
-/* One row: x (K) in f32, of which the result is a sum over K. Bands of groups are summed by one kernel, bands by another; offsets are a product of
- * their own, with the sums of x over groups. */
+/* One row: x (K) in f32, of which the result is a sum over K. Bands of groups are summed by one kernel, bands
+ * by another; offsets are a product of their own, with the sums of x over groups. */
 static eas_node *one_row(gbuild *g, eas_node *x, const eas_quantized *q)
 {
     bool whole = kinds[q->kind].bits == 8;
-    eas_dim groups = (q->rows + q->group - 1) / q->group, columns = node_logical_shape(q->data)[1], h = whole ? q->group : q->group / 2;
+    eas_dim groups = (q->rows + q->group - 1) / q->group, columns = node_logical_shape(q->data)[1],
+            h = whole ? q->group : q->group / 2;
     int64_t band = groups_of_band(groups, h);
-    const eas_dim bytes[4] = {groups / band, band, h, columns}, scale[4] = {groups / band, band, 1, columns}, each[4] = {groups / band, band, h, 1};
-    const eas_dim halves[4] = {groups, whole ? 1 : 2, h, 1}, per[2] = {groups, q->group}, flat[2] = {groups / band, columns};
+    const eas_dim bytes[4] = {groups / band, band, h, columns}, scale[4] = {groups / band, band, 1, columns},
+                  each[4] = {groups / band, band, h, 1};
+    const eas_dim halves[4] = {groups, whole ? 1 : 2, h, 1}, per[2] = {groups, q->group},
+                  flat[2] = {groups / band, columns};
     eas_node *all = padded(g, x, -1, groups * q->group - q->rows), *both = with_last(g, all, 0, 4, halves);
-    eas_node *d = with_last(g, q->data, 0, 4, bytes), *low = with_last(g, part(g, both, -3, 0, 1), 0, 4, each);
+    eas_node *d = with_last(g, q->data, 0, 4, bytes),
+             *low = with_last(g, part(g, both, -3, 0, 1), 0, 4, each);
     bool raw = q->kind == EAS_QUANT_INT4;
     eas_quantized codes = *q;
     codes.kind = raw ? EAS_QUANT_INT4_ZP : q->kind; /* as they are stored */
@@ -353,7 +395,8 @@ static eas_node *one_row(gbuild *g, eas_node *x, const eas_quantized *q)
         sum = raw ? less_8(g, sum, low, high) : sum;
     }
     if (whole && groups == 1) /* one scale for all */
-        sum = op2(g, GRAPH_MUL, reduced(g, GRAPH_REDUCE_SUM, with_last(g, sum, 0, 2, (eas_dim[]){h, columns}), 0),
+        sum = op2(g, GRAPH_MUL,
+                  reduced(g, GRAPH_REDUCE_SUM, with_last(g, sum, 0, 2, (eas_dim[]){h, columns}), 0),
                   with_last(g, q->scales, 0, 1, &columns));
     else {
         sum = op2(g, GRAPH_MUL, sum, with_last(g, q->scales, 0, 4, scale));
@@ -361,7 +404,9 @@ static eas_node *one_row(gbuild *g, eas_node *x, const eas_quantized *q)
         sum = reduced(g, GRAPH_REDUCE_SUM, with_last(g, sum, 0, 2, flat), 0);
     }
     if (q->offsets)
-        sum = op2(g, GRAPH_ADD, sum, op2(g, GRAPH_MATMUL, reduced(g, GRAPH_REDUCE_SUM, with_last(g, all, 0, 2, per), -1), q->offsets));
+        sum = op2(
+            g, GRAPH_ADD, sum,
+            op2(g, GRAPH_MATMUL, reduced(g, GRAPH_REDUCE_SUM, with_last(g, all, 0, 2, per), -1), q->offsets));
     return sum;
 }
 
@@ -388,8 +433,10 @@ static eas_node *multiplied(gbuild *g, eas_node *x, const eas_quantized *q)
             push(&s, 1);
         push(&s, node_logical_shape(q->data)[1]);
         y = as_shape(g, one_row(g, as_shape(g, wide, &(shape_of){1, {1, q->rows}}), q), &s);
-    } else if (q->kind == EAS_QUANT_INT8 && q->group == q->rows && node_logical_rank(q->data) == 2 && !q->offsets) {
-        eas_node *codes = to(g, q->data, sum), *scales = to(g, with_last(g, q->scales, 0, 1, &node_logical_shape(q->data)[1]), sum);
+    } else if (q->kind == EAS_QUANT_INT8 && q->group == q->rows && node_logical_rank(q->data) == 2 &&
+               !q->offsets) {
+        eas_node *codes = to(g, q->data, sum),
+                 *scales = to(g, with_last(g, q->scales, 0, 1, &node_logical_shape(q->data)[1]), sum);
         y = op2(g, GRAPH_MUL, op2(g, GRAPH_MATMUL, wide, codes), scales);
     } else
         y = op2(g, GRAPH_MATMUL, wide, to(g, dequantized(g, q), sum));
@@ -405,10 +452,12 @@ eas_status eas_quantized_matmul(eas_node *x, const eas_quantized *q, eas_node **
     if (st)
         return st;
     if (!dtype_is_float((eas_dtype)x->dtype))
-        return base_fail(EAS_ERR_TYPE, "eager.quantized_matmul: x is of %s; a float dtype is wanted", eas_dtype_name((eas_dtype)x->dtype));
+        return base_fail(EAS_ERR_TYPE, "eager.quantized_matmul: x is of %s; a float dtype is wanted",
+                         eas_dtype_name((eas_dtype)x->dtype));
     if (node_logical_rank(x) < 1 || !dim_agrees(node_shape(x)[x->rank - 1], q->rows)) {
         eas_dim columns = node_shape(q->data)[q->data->rank - 1];
-        return base_fail(EAS_ERR_VALUE, "eager.quantized_matmul: shapes %s and %s do not multiply", rule_text(x, (char[128]){0}),
+        return base_fail(EAS_ERR_VALUE, "eager.quantized_matmul: shapes %s and %s do not multiply",
+                         rule_text(x, (char[128]){0}),
                          shape_text((char[128]){0}, 128, 2, (eas_dim[]){q->rows, columns}));
     }
     return handed_out(&g, multiplied(&g, x, q), out);

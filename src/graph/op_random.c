@@ -1,8 +1,9 @@
 /* op_random.c: random numbers out of keys.
  *
- * A key is one u64: the seed of Philox, whose counter is the number of the element. Nothing has a state, so the same key gives the same numbers, and
- * lanes of a vmap over keys are independent. The 64 bits of the counter are shared out by their upper bits: what needs more than 32 random bits per
- * element takes them from other regions, and new keys come from regions that no element has.
+ * A key is one u64: the seed of Philox, whose counter is the number of the element. Nothing has a state, so
+ * the same key gives the same numbers, and lanes of a vmap over keys are independent. The 64 bits of the
+ * counter are shared out by their upper bits: what needs more than 32 random bits per element takes them from
+ * other regions, and new keys come from regions that no element has.
  */
 #include "graph.h"
 
@@ -11,10 +12,12 @@ static const int64_t stream[MAX_STREAMS] = {0, INT64_C(1) << 61, INT64_C(2) << 6
 static const int64_t split_at[2] = {INT64_MIN, INT64_MIN + (INT64_C(1) << 61)},
                      fold_at[2] = {INT64_MIN + (INT64_C(2) << 61), INT64_MIN + (INT64_C(3) << 61)};
 
-static eas_node *draw(gbuild *g, eas_node *key, int64_t offset, eas_rand_kind kind, int rank, const eas_dim *shape)
+static eas_node *draw(gbuild *g, eas_node *key, int64_t offset, eas_rand_kind kind, int rank,
+                      const eas_dim *shape)
 {
-    static const uint16_t ops[] = {
-        [EAS_RAND_BITS] = GRAPH_RANDOM_BITS, [EAS_RAND_UNIFORM] = GRAPH_RANDOM_UNIFORM, [EAS_RAND_NORMAL] = GRAPH_RANDOM_NORMAL};
+    static const uint16_t ops[] = {[EAS_RAND_BITS] = GRAPH_RANDOM_BITS,
+                                   [EAS_RAND_UNIFORM] = GRAPH_RANDOM_UNIFORM,
+                                   [EAS_RAND_NORMAL] = GRAPH_RANDOM_NORMAL};
     eas_dim full[2 * GRAPH_MAX_RANK];
     int64_t word = kind;
     if (g->st || !key)
@@ -23,7 +26,8 @@ static eas_node *draw(gbuild *g, eas_node *key, int64_t offset, eas_rand_kind ki
     if (rank)
         memcpy(full + key->rank, shape, sizeof *full * (size_t)rank);
     eas_node *in[2] = {key, gb_int(g, EAS_I64, offset)};
-    return gb_new(g, ops[kind], kind == EAS_RAND_BITS ? EAS_U32 : EAS_F32, key->batch_dims, key->rank + rank, full, 1, &word, 2, in);
+    return gb_new(g, ops[kind], kind == EAS_RAND_BITS ? EAS_U32 : EAS_F32, key->batch_dims, key->rank + rank,
+                  full, 1, &word, 2, in);
 }
 
 static void need_key(rule *r)
@@ -46,8 +50,11 @@ eas_status make_random(const graph_call *c, eas_node **out)
     need_key(&r);
     if (r.g.st)
         return rule_done(&r, NULL, out);
-    eas_rand_kind kind = c->op == GRAPH_RANDOM_BITS ? EAS_RAND_BITS : c->op == GRAPH_RANDOM_UNIFORM ? EAS_RAND_UNIFORM : EAS_RAND_NORMAL;
-    return rule_done(&r, draw(&r.g, gb_typed(&r.g, c->in[0], EAS_U64), stream[0], kind, shape.n, shape.at), out);
+    eas_rand_kind kind = c->op == GRAPH_RANDOM_BITS    ? EAS_RAND_BITS
+                       : c->op == GRAPH_RANDOM_UNIFORM ? EAS_RAND_UNIFORM
+                                                       : EAS_RAND_NORMAL;
+    return rule_done(&r, draw(&r.g, gb_typed(&r.g, c->in[0], EAS_U64), stream[0], kind, shape.n, shape.at),
+                     out);
 }
 
 /* ---- distributions: key and two numbers ---- */
@@ -107,14 +114,17 @@ static eas_node *unit(gbuild *g, eas_node *n, eas_node *key, int s)
 {
     eas_dtype dt = (eas_dtype)n->dtype;
     if (dt == EAS_F32)
-        return draw(g, key, stream[s], EAS_RAND_UNIFORM, n->rank - n->batch_dims, node_shape(n) + n->batch_dims);
+        return draw(g, key, stream[s], EAS_RAND_UNIFORM, n->rank - n->batch_dims,
+                    node_shape(n) + n->batch_dims);
     if (dt == EAS_F64) {
-        eas_node *all = shift_right(g, wide_bits(g, bits_at(g, n, key, stream[s]), bits_at(g, n, key, stream[s + 1])), 11);
+        eas_node *all = shift_right(
+            g, wide_bits(g, bits_at(g, n, key, stream[s]), bits_at(g, n, key, stream[s + 1])), 11);
         eas_node *f = gb_typed(g, gb_typed(g, all, EAS_I64), EAS_F64);
         return f ? gb2(g, GRAPH_MUL, f, gb_num(g, f, 0x1p-53)) : NULL;
     }
     int digits = dt == EAS_F16 ? 11 : 8;
-    eas_node *f = gb_typed(g, gb_typed(g, shift_right(g, bits_at(g, n, key, stream[s]), 32 - digits), EAS_I32), EAS_F32);
+    eas_node *f = gb_typed(
+        g, gb_typed(g, shift_right(g, bits_at(g, n, key, stream[s]), 32 - digits), EAS_I32), EAS_F32);
     return f ? gb2(g, GRAPH_MUL, f, gb_num(g, f, dt == EAS_F16 ? 0x1p-11 : 0x1p-8)) : NULL;
 }
 
@@ -141,30 +151,36 @@ static eas_node *normal64(gbuild *g, eas_node *n, eas_node *key)
         return NULL;
     eas_node *log = gb1(g, GRAPH_LOG1P, gb1(g, GRAPH_NEG, u)); /* 1 - u is not 0 */
     eas_node *radius = gb1(g, GRAPH_SQRT, gb2(g, GRAPH_MUL, log, gb_num(g, u, -2)));
-    return gb2(g, GRAPH_MUL, radius, gb1(g, GRAPH_COS, gb2(g, GRAPH_MUL, v, gb_num(g, v, 6.283185307179586))));
+    return gb2(g, GRAPH_MUL, radius,
+               gb1(g, GRAPH_COS, gb2(g, GRAPH_MUL, v, gb_num(g, v, 6.283185307179586))));
 }
 
 eas_status expand_gaussian(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
     int rank = n->rank - n->batch_dims;
-    eas_node *z = n->dtype == EAS_F64 ? normal64(&g, n, in[0]) : draw(&g, in[0], stream[0], EAS_RAND_NORMAL, rank, node_shape(n) + n->batch_dims);
+    eas_node *z = n->dtype == EAS_F64
+                    ? normal64(&g, n, in[0])
+                    : draw(&g, in[0], stream[0], EAS_RAND_NORMAL, rank, node_shape(n) + n->batch_dims);
     return placed(&g, n, z, in[1], in[2], out);
 }
 
 static bool narrow(eas_node *low, eas_node *high)
 {
     int64_t a, b;
-    return node_const_bits(low, &a) && node_const_bits(high, &b) && (uint64_t)b - (uint64_t)a <= UINT64_C(1) << 32;
+    return node_const_bits(low, &a) && node_const_bits(high, &b) &&
+           (uint64_t)b - (uint64_t)a <= UINT64_C(1) << 32;
 }
 
-/* 32 bits, scaled, for a range that is known to be so small; else 64 bits modulo the range. Some numbers are likelier by at most one part in 2^32. */
+/* 32 bits, scaled, for a range that is known to be so small; else 64 bits modulo the range. Some numbers are
+ * likelier by at most one part in 2^32. */
 eas_status expand_randint(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
     int rank = n->rank - n->batch_dims;
     eas_node *low = gb_typed(&g, in[1], EAS_U64), *high = gb_typed(&g, in[2], EAS_U64);
-    eas_node *range = gb_spread(&g, gb2(&g, GRAPH_SUB, high, low), rank), *bits = bits_at(&g, n, in[0], stream[0]), *pick;
+    eas_node *range = gb_spread(&g, gb2(&g, GRAPH_SUB, high, low), rank),
+             *bits = bits_at(&g, n, in[0], stream[0]), *pick;
     if (narrow(in[1], in[2]))
         pick = shift_right(&g, gb2(&g, GRAPH_MUL, gb_typed(&g, bits, EAS_U64), range), 32);
     else
@@ -194,7 +210,8 @@ eas_status make_split_key(const graph_call *c, eas_node **out)
 eas_status expand_split_key(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
-    return gb_done(&g, wide_bits(&g, bits_at(&g, n, in[0], split_at[0]), bits_at(&g, n, in[0], split_at[1])), out);
+    return gb_done(&g, wide_bits(&g, bits_at(&g, n, in[0], split_at[0]), bits_at(&g, n, in[0], split_at[1])),
+                   out);
 }
 
 eas_status make_fold_in(const graph_call *c, eas_node **out)
@@ -219,12 +236,16 @@ eas_status make_fold_in(const graph_call *c, eas_node **out)
     return st;
 }
 
-/* Data moves the seed by odd steps, so different data give different seeds; the new key is drawn from there. */
+/* Data moves the seed by odd steps, so different data give different seeds; the new key is drawn from there.
+ */
 eas_status expand_fold_in(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
     eas_node *step = gb_int(&g, EAS_U64, (int64_t)UINT64_C(0x9E3779B97F4A7C15));
     eas_node *seed = gb2(&g, GRAPH_ADD, in[0], gb2(&g, GRAPH_MUL, gb_typed(&g, in[1], EAS_U64), step));
     seed = seed ? gb_broadcast(&g, seed, n->batch_dims, n->rank, node_shape(n)) : NULL;
-    return gb_done(&g, wide_bits(&g, draw(&g, seed, fold_at[0], EAS_RAND_BITS, 0, NULL), draw(&g, seed, fold_at[1], EAS_RAND_BITS, 0, NULL)), out);
+    return gb_done(&g,
+                   wide_bits(&g, draw(&g, seed, fold_at[0], EAS_RAND_BITS, 0, NULL),
+                             draw(&g, seed, fold_at[1], EAS_RAND_BITS, 0, NULL)),
+                   out);
 }

@@ -1,11 +1,15 @@
-/* op_reduce.c: reductions over axes, running results, and what is made of them: mean, variance, softmax and others.
+/* op_reduce.c: reductions over axes, running results, and what is made of them: mean, variance, softmax and
+ * others.
  *
- * Sums and products of integers are 64 bits wide, as NumPy's are where int is; bools count as 0 and 1. Means and the like of integers are f32.
- * Composites compute halves in f32 and round once.
+ * Sums and products of integers are 64 bits wide, as NumPy's are where int is; bools count as 0 and 1. Means
+ * and the like of integers are f32. Composites compute halves in f32 and round once.
  */
 #include "graph.h"
 
-static eas_dtype sum_dtype(eas_dtype dt) { return dt == EAS_BOOL || dtype_is_signed(dt) ? EAS_I64 : dtype_is_int(dt) ? EAS_U64 : dt; }
+static eas_dtype sum_dtype(eas_dtype dt)
+{
+    return dt == EAS_BOOL || dtype_is_signed(dt) ? EAS_I64 : dtype_is_int(dt) ? EAS_U64 : dt;
+}
 static eas_dtype mean_dtype(eas_dtype dt) { return dtype_is_float(dt) ? dt : EAS_F32; }
 static double bits_double(int64_t bits)
 {
@@ -21,7 +25,8 @@ typedef struct left {
     int64_t words[GRAPH_MAX_RANK + 2];
 } left;
 
-static left without(const eas_node *x, uint32_t axes, bool keep, bool physical, int nextra, const int64_t *extra)
+static left without(const eas_node *x, uint32_t axes, bool keep, bool physical, int nextra,
+                    const int64_t *extra)
 {
     left l = {.nwords = 1, .words = {keep}};
     for (int i = 0; i < nextra; i++)
@@ -64,7 +69,8 @@ static eas_status reduced(rule *r, eas_node *x, eas_dtype dt, uint32_t axes, boo
 
 /* ---- sums, products, extremes, truth ---- */
 
-static eas_status reduce_as(const graph_call *c, bool physical, eas_dtype (*result)(eas_dtype), eas_node **out)
+static eas_status reduce_as(const graph_call *c, bool physical, eas_dtype (*result)(eas_dtype),
+                            eas_node **out)
 {
     rule r = rule_begin(c, 1, 1);
     bool keep;
@@ -75,8 +81,14 @@ static eas_status reduce_as(const graph_call *c, bool physical, eas_dtype (*resu
     return reduced(&r, c->in[0], result((eas_dtype)c->in[0]->dtype), axes, keep, out);
 }
 
-eas_status make_reduce_sum(const graph_call *c, eas_node **out) { return reduce_as(c, false, sum_dtype, out); }
-eas_status make_reduce_sum_physical(const graph_call *c, eas_node **out) { return reduce_as(c, true, sum_dtype, out); }
+eas_status make_reduce_sum(const graph_call *c, eas_node **out)
+{
+    return reduce_as(c, false, sum_dtype, out);
+}
+eas_status make_reduce_sum_physical(const graph_call *c, eas_node **out)
+{
+    return reduce_as(c, true, sum_dtype, out);
+}
 
 /* The largest of bools is whether any is true. */
 static eas_status extreme_of_bools(rule *r, eas_node *x, uint32_t axes, bool keep, eas_node **out)
@@ -85,7 +97,8 @@ static eas_status extreme_of_bools(rule *r, eas_node *x, uint32_t axes, bool kee
         return rule_done(r, NULL, out);
     left l = without(x, axes, keep, r->physical, 0, NULL);
     uint16_t op = !strcmp(r->c->row->ir, "max") ? GRAPH_ANY : GRAPH_ALL;
-    return rule_done(r, gb_new(&r->g, op, EAS_BOOL, l.batch_dims, l.rank, l.shape, l.nwords, l.words, 1, &x), out);
+    return rule_done(r, gb_new(&r->g, op, EAS_BOOL, l.batch_dims, l.rank, l.shape, l.nwords, l.words, 1, &x),
+                     out);
 }
 
 static eas_status reduce_extreme(const graph_call *c, bool physical, eas_node **out)
@@ -98,11 +111,15 @@ static eas_status reduce_extreme(const graph_call *c, bool physical, eas_node **
     eas_node *x = c->in[0];
     uint32_t axes = read_axes(&r, x, &keep);
     need_elements(&r, x, axes);
-    return x->dtype == EAS_BOOL ? extreme_of_bools(&r, x, axes, keep, out) : reduced(&r, x, (eas_dtype)x->dtype, axes, keep, out);
+    return x->dtype == EAS_BOOL ? extreme_of_bools(&r, x, axes, keep, out)
+                                : reduced(&r, x, (eas_dtype)x->dtype, axes, keep, out);
 }
 
 eas_status make_reduce_extreme(const graph_call *c, eas_node **out) { return reduce_extreme(c, false, out); }
-eas_status make_reduce_extreme_physical(const graph_call *c, eas_node **out) { return reduce_extreme(c, true, out); }
+eas_status make_reduce_extreme_physical(const graph_call *c, eas_node **out)
+{
+    return reduce_extreme(c, true, out);
+}
 
 static eas_dtype truth_dtype(eas_dtype dt)
 {
@@ -110,8 +127,14 @@ static eas_dtype truth_dtype(eas_dtype dt)
     return EAS_BOOL;
 }
 
-eas_status make_reduce_truth(const graph_call *c, eas_node **out) { return reduce_as(c, false, truth_dtype, out); }
-eas_status make_reduce_truth_physical(const graph_call *c, eas_node **out) { return reduce_as(c, true, truth_dtype, out); }
+eas_status make_reduce_truth(const graph_call *c, eas_node **out)
+{
+    return reduce_as(c, false, truth_dtype, out);
+}
+eas_status make_reduce_truth_physical(const graph_call *c, eas_node **out)
+{
+    return reduce_as(c, true, truth_dtype, out);
+}
 
 /* ---- composites over axes: words are keepdims, then one more for those that have it, then axes ---- */
 
@@ -132,7 +155,8 @@ static eas_dim count_of(gbuild *g, const eas_node *x, uint32_t axes)
     return gb_product(g, d.n, d.at);
 }
 
-static eas_status composite(const graph_call *c, bool physical, int nextra, bool to_float, eas_dtype fixed, eas_node **out)
+static eas_status composite(const graph_call *c, bool physical, int nextra, bool to_float, eas_dtype fixed,
+                            eas_node **out)
 {
     rule r = rule_begin(c, 1, 1);
     bool keep;
@@ -149,11 +173,26 @@ static eas_status composite(const graph_call *c, bool physical, int nextra, bool
     return rule_node(&r, dt, l.batch_dims, l.rank, l.shape, l.nwords, l.words, 1, &x, out);
 }
 
-eas_status make_mean(const graph_call *c, eas_node **out) { return composite(c, false, 0, true, EAS_F32, out); }
-eas_status make_mean_physical(const graph_call *c, eas_node **out) { return composite(c, true, 0, true, EAS_F32, out); }
-eas_status make_logsumexp(const graph_call *c, eas_node **out) { return composite(c, false, 0, true, EAS_F32, out); }
-eas_status make_var(const graph_call *c, eas_node **out) { return composite(c, false, 1, true, EAS_F32, out); }
-eas_status make_count_nonzero(const graph_call *c, eas_node **out) { return composite(c, false, 0, false, EAS_I64, out); }
+eas_status make_mean(const graph_call *c, eas_node **out)
+{
+    return composite(c, false, 0, true, EAS_F32, out);
+}
+eas_status make_mean_physical(const graph_call *c, eas_node **out)
+{
+    return composite(c, true, 0, true, EAS_F32, out);
+}
+eas_status make_logsumexp(const graph_call *c, eas_node **out)
+{
+    return composite(c, false, 0, true, EAS_F32, out);
+}
+eas_status make_var(const graph_call *c, eas_node **out)
+{
+    return composite(c, false, 1, true, EAS_F32, out);
+}
+eas_status make_count_nonzero(const graph_call *c, eas_node **out)
+{
+    return composite(c, false, 0, false, EAS_I64, out);
+}
 
 /* The result in n's dtype and with its batch dims. */
 static eas_status finish(gbuild *g, eas_node *n, eas_node *y, eas_node **out)
@@ -186,7 +225,8 @@ static eas_node *variance(gbuild *g, eas_node *n, eas_node *in)
     if (!x)
         return NULL;
     eas_node *count = gb_size(g, count_of(g, x, axes), (eas_dtype)x->dtype);
-    eas_node *freedom = gb2(g, GRAPH_MAXIMUM, gb2(g, GRAPH_SUB, count, gb_num(g, x, correction)), gb_num(g, x, 0));
+    eas_node *freedom =
+        gb2(g, GRAPH_MAXIMUM, gb2(g, GRAPH_SUB, count, gb_num(g, x, correction)), gb_num(g, x, 0));
     return gb2(g, GRAPH_DIV, sum, freedom);
 }
 
@@ -217,7 +257,8 @@ eas_status expand_logsumexp(eas_node *n, eas_node *const *in, eas_node **out)
     eas_node *x = gb_typed(&g, in[0], graph_compute_dtype((eas_dtype)n->dtype));
     eas_node *top = gb_reduce(&g, GRAPH_REDUCE_MAX, x, axes, true);
     top = gb3(&g, GRAPH_WHERE, gb1(&g, GRAPH_IS_FINITE, top), top, x ? gb_num(&g, x, 0) : NULL);
-    eas_node *sum = gb_reduce(&g, GRAPH_REDUCE_SUM, gb1(&g, GRAPH_EXP, gb2(&g, GRAPH_SUB, x, top)), axes, true);
+    eas_node *sum =
+        gb_reduce(&g, GRAPH_REDUCE_SUM, gb1(&g, GRAPH_EXP, gb2(&g, GRAPH_SUB, x, top)), axes, true);
     return finish(&g, n, gb2(&g, GRAPH_ADD, gb1(&g, GRAPH_LOG, sum), top), out);
 }
 
@@ -230,7 +271,8 @@ eas_status make_softmax(const graph_call *c, eas_node **out)
         return rule_done(&r, NULL, out);
     eas_node *x = c->in[0];
     int64_t axis = rule_axis(&r, x);
-    return rule_node(&r, mean_dtype((eas_dtype)x->dtype), x->batch_dims, x->rank, node_shape(x), 1, &axis, 1, &x, out);
+    return rule_node(&r, mean_dtype((eas_dtype)x->dtype), x->batch_dims, x->rank, node_shape(x), 1, &axis, 1,
+                     &x, out);
 }
 
 /* exp(x - max) */
@@ -245,7 +287,10 @@ eas_status expand_softmax(eas_node *n, eas_node *const *in, eas_node **out)
     gbuild g = {0};
     uint32_t axes = (uint32_t)1 << node_words(n)[0];
     eas_node *e = gb1(&g, GRAPH_EXP, shifted(&g, n, in[0], axes));
-    return finish(&g, n, gb2(&g, GRAPH_MUL, e, gb1(&g, GRAPH_RECIPROCAL, gb_reduce(&g, GRAPH_REDUCE_SUM, e, axes, true))), out);
+    return finish(
+        &g, n,
+        gb2(&g, GRAPH_MUL, e, gb1(&g, GRAPH_RECIPROCAL, gb_reduce(&g, GRAPH_REDUCE_SUM, e, axes, true))),
+        out);
 }
 
 eas_status expand_logsoftmax(eas_node *n, eas_node *const *in, eas_node **out)

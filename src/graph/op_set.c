@@ -1,5 +1,6 @@
-/* op_set.c: places of what is not zero, and distinct elements. How many there are is known only from the data: flat_nonzero and unique are told, after
- * count_nonzero and count_unique have counted. Elements count as one axis, in C order.
+/* op_set.c: places of what is not zero, and distinct elements. How many there are is known only from the
+ * data: flat_nonzero and unique are told, after count_nonzero and count_unique have counted. Elements count
+ * as one axis, in C order.
  */
 #include "graph.h"
 
@@ -14,8 +15,14 @@ static eas_node *flat(gbuild *g, eas_node *x)
     return gb_reshape(g, x, bd, bd + 1, shape);
 }
 
-static eas_node *take(gbuild *g, eas_node *x, eas_node *index) { return gb_apply(g, GRAPH_GATHER, 2, (eas_node *[]){x, index}, 1, (int64_t[]){0}); }
-static eas_node *running_sum(gbuild *g, eas_node *x) { return gb_apply(g, GRAPH_CUMSUM, 1, &x, 2, (int64_t[]){0, 0}); }
+static eas_node *take(gbuild *g, eas_node *x, eas_node *index)
+{
+    return gb_apply(g, GRAPH_GATHER, 2, (eas_node *[]){x, index}, 1, (int64_t[]){0});
+}
+static eas_node *running_sum(gbuild *g, eas_node *x)
+{
+    return gb_apply(g, GRAPH_CUMSUM, 1, &x, 2, (int64_t[]){0, 0});
+}
 
 /* How many are asked for: not more than there are elements. */
 static eas_dim read_size(rule *r)
@@ -45,7 +52,8 @@ eas_status make_flat_nonzero(const graph_call *c, eas_node **out)
     return rule_node(&r, EAS_I64, x->batch_dims, x->batch_dims + 1, shape, 0, NULL, 1, &x, out);
 }
 
-/* Where parts of a row begin is known once they are counted; then each writes its own places (KIND_COMPACT). A length that divides the row needs no padding. */
+/* Where parts of a row begin is known once they are counted; then each writes its own places (KIND_COMPACT).
+ * A length that divides the row needs no padding. */
 enum { PART_MOST = 4096, PART_LEAST = 1024 };
 
 static int64_t part_length(int64_t n)
@@ -65,12 +73,14 @@ static eas_node *part_counts(gbuild *g, eas_node *truth, int64_t length)
     memcpy(shape, node_shape(truth), sizeof *shape * truth->rank);
     shape[axis] = parts * length;
     if (shape[axis] != node_shape(truth)[axis])
-        truth = gb_new(g, GRAPH_PAD_CONSTANT, EAS_BOOL, truth->batch_dims, truth->rank, shape, truth->rank, zeros, 2,
-                       (eas_node *[]){truth, gb_int(g, EAS_BOOL, 0)});
+        truth = gb_new(g, GRAPH_PAD_CONSTANT, EAS_BOOL, truth->batch_dims, truth->rank, shape, truth->rank,
+                       zeros, 2, (eas_node *[]){truth, gb_int(g, EAS_BOOL, 0)});
     shape[axis] = parts;
     shape[axis + 1] = length;
     truth = truth ? gb_reshape(g, truth, truth->batch_dims, axis + 2, shape) : NULL;
-    eas_node *n = truth ? gb_reduce(g, GRAPH_REDUCE_SUM, gb_typed(g, truth, EAS_I32), (uint32_t)1 << (axis + 1), false) : NULL;
+    eas_node *n =
+        truth ? gb_reduce(g, GRAPH_REDUCE_SUM, gb_typed(g, truth, EAS_I32), (uint32_t)1 << (axis + 1), false)
+              : NULL;
     return gb_typed(g, n, EAS_I64);
 }
 
@@ -83,13 +93,15 @@ static eas_node *compacted(gbuild *g, eas_node *truth, eas_dim n)
         return NULL;
     memcpy(shape, node_shape(truth), sizeof *shape * truth->rank);
     shape[truth->rank - 1] = n;
-    return gb_new(g, GRAPH_COMPACT, EAS_I64, truth->batch_dims, truth->rank, shape, 1, &length, 3, (eas_node *[]){truth, ends, counts});
+    return gb_new(g, GRAPH_COMPACT, EAS_I64, truth->batch_dims, truth->rank, shape, 1, &length, 3,
+                  (eas_node *[]){truth, ends, counts});
 }
 
 /* The k-th is where the running count first reaches k. */
 static eas_node *places(gbuild *g, eas_node *truth, eas_dim n)
 {
-    if (!g->st && truth && truth->rank < GRAPH_MAX_RANK && dim_known(node_shape(truth)[truth->rank - 1]) && node_shape(truth)[truth->rank - 1] > 0)
+    if (!g->st && truth && truth->rank < GRAPH_MAX_RANK && dim_known(node_shape(truth)[truth->rank - 1]) &&
+        node_shape(truth)[truth->rank - 1] > 0)
         return compacted(g, truth, n);
     eas_node *count = running_sum(g, gb_typed(g, truth, EAS_I64));
     eas_node *k = gb2(g, GRAPH_ADD, gb_iota(g, n, EAS_I64), gb_int(g, EAS_I64, 1));
@@ -113,7 +125,8 @@ static eas_node *begins(gbuild *g, eas_node *sorted)
         return NULL;
     eas_node *i = gb_iota(g, node_shape(sorted)[sorted->rank - 1], EAS_I64), *zero = gb_int(g, EAS_I64, 0);
     eas_node *before = gb2(g, GRAPH_MAXIMUM, gb2(g, GRAPH_SUB, i, gb_int(g, EAS_I64, 1)), zero);
-    return gb2(g, GRAPH_LOGICAL_OR, gb2(g, GRAPH_EQUAL, i, zero), gb2(g, GRAPH_NOT_EQUAL, sorted, take(g, sorted, before)));
+    return gb2(g, GRAPH_LOGICAL_OR, gb2(g, GRAPH_EQUAL, i, zero),
+               gb2(g, GRAPH_NOT_EQUAL, sorted, take(g, sorted, before)));
 }
 
 eas_status make_count_unique(const graph_call *c, eas_node **out)
@@ -130,7 +143,8 @@ eas_status expand_count_unique(eas_node *n, eas_node *const *in, eas_node **out)
     gbuild g = {0};
     eas_node *x = flat(&g, in[0]), *sorted = gb_apply(&g, GRAPH_SORT, 1, &x, 2, (int64_t[]){0, 0});
     eas_node *first = gb_typed(&g, begins(&g, sorted), EAS_I64);
-    return gb_done(&g, first ? gb_reduce(&g, GRAPH_REDUCE_SUM, first, (uint32_t)1 << n->batch_dims, false) : NULL, out);
+    return gb_done(
+        &g, first ? gb_reduce(&g, GRAPH_REDUCE_SUM, first, (uint32_t)1 << n->batch_dims, false) : NULL, out);
 }
 
 /* words: which part */
@@ -150,7 +164,8 @@ eas_status make_unique(const graph_call *c, eas_node **out)
     memcpy(shape, node_shape(x), sizeof *shape * (size_t)bd);
     shape[bd] = n;
     int64_t words[2] = {part, n};
-    return rule_node(&r, dt, bd, part == UNIQUE_INVERSE ? x->rank : bd + 1, part == UNIQUE_INVERSE ? node_shape(x) : shape, 2, words, 1, &x, out);
+    return rule_node(&r, dt, bd, part == UNIQUE_INVERSE ? x->rank : bd + 1,
+                     part == UNIQUE_INVERSE ? node_shape(x) : shape, 2, words, 1, &x, out);
 }
 
 static eas_node *unique_counts(gbuild *g, eas_node *at, eas_dim all)
@@ -171,7 +186,9 @@ static eas_node *unique_inverse(gbuild *g, eas_node *first, eas_node *order)
 {
     eas_node *rank = running_sum(g, gb_typed(g, first, EAS_I64));
     rank = gb2(g, GRAPH_SUB, rank, gb_int(g, EAS_I64, 1));
-    eas_node *in[3] = {rank ? gb_broadcast(g, gb_int(g, EAS_I64, 0), rank->batch_dims, rank->rank, node_shape(rank)) : NULL, order, rank};
+    eas_node *in[3] = {
+        rank ? gb_broadcast(g, gb_int(g, EAS_I64, 0), rank->batch_dims, rank->rank, node_shape(rank)) : NULL,
+        order, rank};
     return gb_apply(g, GRAPH_SCATTER, 3, in, 2, (int64_t[]){0, SCATTER_SET});
 }
 
@@ -180,15 +197,19 @@ eas_status expand_unique(eas_node *n, eas_node *const *in, eas_node **out)
     gbuild g = {0};
     int part = (int)node_words(n)[0];
     const bool places_too = part == UNIQUE_INVERSE || part == UNIQUE_INDICES;
-    eas_node *x = flat(&g, in[0]), *order = places_too ? gb_apply(&g, GRAPH_ARGSORT, 1, &x, 2, (int64_t[]){0, 0}) : NULL;
-    eas_node *sorted = places_too ? take(&g, x, order) : gb_apply(&g, GRAPH_SORT, 1, &x, 2, (int64_t[]){0, 0}), *first = begins(&g, sorted), *y;
+    eas_node *x = flat(&g, in[0]),
+             *order = places_too ? gb_apply(&g, GRAPH_ARGSORT, 1, &x, 2, (int64_t[]){0, 0}) : NULL;
+    eas_node *sorted =
+                 places_too ? take(&g, x, order) : gb_apply(&g, GRAPH_SORT, 1, &x, 2, (int64_t[]){0, 0}),
+             *first = begins(&g, sorted), *y;
     if (!first)
         return gb_done(&g, NULL, out);
     if (part == UNIQUE_INVERSE)
         y = unique_inverse(&g, first, order);
     else {
         eas_node *at = places(&g, first, node_words(n)[1]);
-        y = part == UNIQUE_COUNTS ? unique_counts(&g, at, node_shape(x)[x->rank - 1]) : take(&g, part == UNIQUE_VALUES ? sorted : order, at);
+        y = part == UNIQUE_COUNTS ? unique_counts(&g, at, node_shape(x)[x->rank - 1])
+                                  : take(&g, part == UNIQUE_VALUES ? sorted : order, at);
     }
     return gb_done(&g, y ? gb_reshape(&g, y, n->batch_dims, n->rank, node_shape(n)) : NULL, out);
 }

@@ -1,11 +1,13 @@
 /* op_view.c: the same elements in another shape or order: reshapes, permutations, broadcasts and slices.
  *
- * A rule turns logical axes and shapes into physical ones by putting the batch dims in front. Most are one node of a simple kind.
+ * A rule turns logical axes and shapes into physical ones by putting the batch dims in front. Most are one
+ * node of a simple kind.
  */
 #include "graph.h"
 
 /* Records c's operation as a reshape of x to `shape` behind `keep` leading dims of x. */
-static eas_status reshaped(rule *r, eas_node *x, int keep, int batch_dims, int n, const eas_dim *shape, eas_node **out)
+static eas_status reshaped(rule *r, eas_node *x, int keep, int batch_dims, int n, const eas_dim *shape,
+                           eas_node **out)
 {
     eas_dim full[3 * GRAPH_MAX_RANK];
     if (!r->g.st && keep + n > 2 * GRAPH_MAX_RANK)
@@ -23,12 +25,14 @@ static eas_status reshaped(rule *r, eas_node *x, int keep, int batch_dims, int n
 static void cannot_reshape(rule *r, const eas_node *x, int base, int n, const int64_t *shape)
 {
     char from[128], to[128];
-    rule_fail(r, "%s cannot be reshaped to %s", shape_text(from, sizeof from, x->rank - base, node_shape(x) + base),
+    rule_fail(r, "%s cannot be reshaped to %s",
+              shape_text(from, sizeof from, x->rank - base, node_shape(x) + base),
               shape_text(to, sizeof to, n, shape));
 }
 
 /* What -1 stands for; an empty tensor may leave it open, which is an error as in NumPy. */
-static eas_dim missing_size(rule *r, const eas_node *x, int base, eas_dim have, int n, const int64_t *shape, int at)
+static eas_dim missing_size(rule *r, const eas_node *x, int base, eas_dim have, int n, const int64_t *shape,
+                            int at)
 {
     dims rest = {0};
     eas_dim d;
@@ -54,7 +58,8 @@ static void resolve_shape(rule *r, const eas_node *x, int base, dims *to)
         if (shape[i] >= 0 || dim_is_expr(shape[i]))
             continue;
         if (shape[i] != -1 || at >= 0)
-            rule_fail(r, "%s: one size may be -1, none may be otherwise negative", shape_text((char[128]){0}, 128, n, shape));
+            rule_fail(r, "%s: one size may be -1, none may be otherwise negative",
+                      shape_text((char[128]){0}, 128, n, shape));
         at = i;
     }
     if (r->g.st)
@@ -140,7 +145,8 @@ eas_status make_unflatten(const graph_call *c, eas_node **out)
     if (!dim_divides(have, product, &left) || (at < 0 && left != 1)) {
         char from[128], parts[128];
         if (at >= 0 || have != product)
-            rule_fail(&r, "the axis of size %s does not become %s", shape_text(from, 128, 1, &have), shape_text(parts, 128, n, sizes));
+            rule_fail(&r, "the axis of size %s does not become %s", shape_text(from, 128, 1, &have),
+                      shape_text(parts, 128, n, sizes));
     }
     if (at >= 0)
         to.at[at] = left;
@@ -163,7 +169,8 @@ static eas_status squeeze(const graph_call *c, bool physical, eas_node **out)
     for (int i = base; i < x->rank; i++) {
         bool named = axes >> i & 1;
         if (named && !all && node_shape(x)[i] != 1)
-            rule_fail(&r, "axis %d of shape %s has not size 1", i - base, shape_text((char[128]){0}, 128, x->rank - base, node_shape(x) + base));
+            rule_fail(&r, "axis %d of shape %s has not size 1", i - base,
+                      shape_text((char[128]){0}, 128, x->rank - base, node_shape(x) + base));
         if (!named || node_shape(x)[i] != 1)
             to.at[to.n++] = node_shape(x)[i];
     }
@@ -319,10 +326,12 @@ static eas_status broadcast_to(const graph_call *c, bool physical, eas_node **ou
     for (int i = 0; i < have && fits; i++)
         fits = node_shape(x)[base + i] == 1 || node_shape(x)[base + i] == to.at[more + i];
     if (!fits)
-        rule_fail(&r, "%s does not broadcast to %s", shape_text((char[128]){0}, 128, have, node_shape(x) + base),
+        rule_fail(&r, "%s does not broadcast to %s",
+                  shape_text((char[128]){0}, 128, have, node_shape(x) + base),
                   shape_text((char[128]){0}, 128, to.n, to.at));
     if (!r.g.st && base + to.n > GRAPH_MAX_RANK)
-        rule_fail(&r, "a result of %d dims; there are at most %d, those of vmap included", base + to.n, GRAPH_MAX_RANK);
+        rule_fail(&r, "a result of %d dims; there are at most %d, those of vmap included", base + to.n,
+                  GRAPH_MAX_RANK);
     if (r.g.st)
         return rule_done(&r, NULL, out);
     for (int i = 0; i < base + to.n; i++) {
@@ -331,11 +340,15 @@ static eas_status broadcast_to(const graph_call *c, bool physical, eas_node **ou
     }
     if (base && more) /* broadcasting aligns at the end, so new dims must stand behind the batch dims first */
         x = gb_reshape(&r.g, x, x->batch_dims, base + to.n, lifted);
-    return rule_node(&r, (eas_dtype)c->in[0]->dtype, c->in[0]->batch_dims, base + to.n, full, 0, NULL, 1, &x, out);
+    return rule_node(&r, (eas_dtype)c->in[0]->dtype, c->in[0]->batch_dims, base + to.n, full, 0, NULL, 1, &x,
+                     out);
 }
 
 eas_status make_broadcast_to(const graph_call *c, eas_node **out) { return broadcast_to(c, false, out); }
-eas_status make_broadcast_to_physical(const graph_call *c, eas_node **out) { return broadcast_to(c, true, out); }
+eas_status make_broadcast_to_physical(const graph_call *c, eas_node **out)
+{
+    return broadcast_to(c, true, out);
+}
 
 /* ---- slices ---- */
 
@@ -362,12 +375,14 @@ static void check_range(rule *r, eas_dim n, eas_dim start, eas_dim size, int64_t
     int64_t span = 0, last = start;
     if (size == 0)
         return;
-    if (__builtin_mul_overflow(size - 1, step, &span) || __builtin_add_overflow(start, span, &last) || start < 0 || start >= n || last < 0 ||
-        last >= n)
-        rule_fail(r, "elements %lld to %lld of axis %d, which has size %lld", (long long)start, (long long)last, axis, (long long)n);
+    if (__builtin_mul_overflow(size - 1, step, &span) || __builtin_add_overflow(start, span, &last) ||
+        start < 0 || start >= n || last < 0 || last >= n)
+        rule_fail(r, "elements %lld to %lld of axis %d, which has size %lld", (long long)start,
+                  (long long)last, axis, (long long)n);
 }
 
-static void take_sizes(rule *r, const eas_node *x, int n, const int64_t *start, const int64_t *size, const int64_t *step, part *p)
+static void take_sizes(rule *r, const eas_node *x, int n, const int64_t *start, const int64_t *size,
+                       const int64_t *step, part *p)
 {
     int base = rule_base(r, x);
     whole(x, p);
@@ -385,13 +400,15 @@ static void take_sizes(rule *r, const eas_node *x, int n, const int64_t *start, 
 
 static eas_status sliced(rule *r, eas_node *x, const part *p, eas_node **out)
 {
-    return rule_node(r, (eas_dtype)x->dtype, x->batch_dims, x->rank, p->size, 2 * x->rank, p->words, 1, &x, out);
+    return rule_node(r, (eas_dtype)x->dtype, x->batch_dims, x->rank, p->size, 2 * x->rank, p->words, 1, &x,
+                     out);
 }
 
 static int same_count(rule *r, const eas_node *x, int n, int m, int k)
 {
     if (n != m || n != k || n > x->rank - rule_base(r, x) || n < 0)
-        rule_fail(r, "start, size and step for %d, %d and %d axes of shape %s", n, m, k, rule_text(x, (char[128]){0}));
+        rule_fail(r, "start, size and step for %d, %d and %d axes of shape %s", n, m, k,
+                  rule_text(x, (char[128]){0}));
     return r->g.st ? 0 : n;
 }
 
@@ -426,7 +443,10 @@ static eas_status slice_tensor(const graph_call *c, bool physical, eas_node **ou
 }
 
 eas_status make_slice_tensor(const graph_call *c, eas_node **out) { return slice_tensor(c, false, out); }
-eas_status make_slice_tensor_physical(const graph_call *c, eas_node **out) { return slice_tensor(c, true, out); }
+eas_status make_slice_tensor_physical(const graph_call *c, eas_node **out)
+{
+    return slice_tensor(c, true, out);
+}
 
 /* A bound as Python's slices mean it: None, from the end if negative, and never outside [low, high]. */
 static eas_dim bound(rule *r, int64_t v, eas_dim none, eas_dim n, eas_dim low, eas_dim high)
@@ -439,7 +459,8 @@ static eas_dim bound(rule *r, int64_t v, eas_dim none, eas_dim n, eas_dim low, e
 }
 
 /* start:stop:step of an axis of n elements. */
-static void resolve_slice(rule *r, eas_dim n, int64_t start, int64_t stop, int64_t step, eas_dim *first, eas_dim *size)
+static void resolve_slice(rule *r, eas_dim n, int64_t start, int64_t stop, int64_t step, eas_dim *first,
+                          eas_dim *size)
 {
     gbuild *g = &r->g;
     int64_t by = step == DIM_NONE ? 1 : step;
@@ -449,7 +470,8 @@ static void resolve_slice(rule *r, eas_dim n, int64_t start, int64_t stop, int64
         return;
     }
     eas_dim low = by > 0 ? 0 : -1, high = by > 0 ? n : gb_dim(g, EAS_DIM_SUB, n, 1);
-    eas_dim from = bound(r, start, by > 0 ? low : high, n, low, high), to = bound(r, stop, by > 0 ? high : low, n, low, high);
+    eas_dim from = bound(r, start, by > 0 ? low : high, n, low, high),
+            to = bound(r, stop, by > 0 ? high : low, n, low, high);
     eas_dim gap = by > 0 ? gb_dim(g, EAS_DIM_SUB, to, from) : gb_dim(g, EAS_DIM_SUB, from, to);
     int64_t stride = by > 0 ? by : -by;
     eas_dim count = gb_dim(g, EAS_DIM_FLOORDIV, gb_dim(g, EAS_DIM_ADD, gap, stride - 1), stride);
@@ -512,7 +534,8 @@ static eas_status updated(rule *r, eas_node *x, eas_node *u, part *p, eas_node *
     int own = x->batch_dims, logical = node_logical_rank(x), more = logical - node_logical_rank(u);
     int bd = gb_align_batch(g, 2, both, both);
     if (more < 0)
-        rule_fail(r, "an update of shape %s does not fit %s", rule_text(u, (char[128]){0}), shape_text((char[128]){0}, 128, logical, p->size + own));
+        rule_fail(r, "an update of shape %s does not fit %s", rule_text(u, (char[128]){0}),
+                  shape_text((char[128]){0}, 128, logical, p->size + own));
     if (bd + logical > GRAPH_MAX_RANK)
         rule_fail(r, "a result of %d dims; there are at most %d", bd + logical, GRAPH_MAX_RANK);
     if (g->st)
@@ -530,17 +553,21 @@ static eas_status updated(rule *r, eas_node *x, eas_node *u, part *p, eas_node *
         q.words[bd + logical + i] = i < bd ? 1 : p->words[x->rank + own + i - bd];
     }
     both[0] = gb_broadcast(g, both[0], bd, bd + logical, shape);
-    both[1] = gb_broadcast(g, gb_reshape(g, gb_typed(g, both[1], (eas_dtype)x->dtype), bd, bd + logical, lifted), bd, bd + logical, q.size);
+    both[1] =
+        gb_broadcast(g, gb_reshape(g, gb_typed(g, both[1], (eas_dtype)x->dtype), bd, bd + logical, lifted),
+                     bd, bd + logical, q.size);
     for (int i = bd; i < bd + logical && !g->st; i++) {
         int64_t step = q.words[bd + logical + i];
         if (step > 0)
             continue;
         eas_dim last = gb_dim(g, EAS_DIM_SUB, q.size[i], 1);
         both[1] = gb_slice(g, both[1], i, q.size[i] == 0 ? 0 : last, q.size[i], -1);
-        q.words[i] = q.size[i] == 0 ? 0 : gb_dim(g, EAS_DIM_ADD, q.words[i], gb_dim(g, EAS_DIM_MUL, last, step));
+        q.words[i] =
+            q.size[i] == 0 ? 0 : gb_dim(g, EAS_DIM_ADD, q.words[i], gb_dim(g, EAS_DIM_MUL, last, step));
         q.words[bd + logical + i] = -step;
     }
-    return rule_node(r, (eas_dtype)x->dtype, bd, bd + logical, shape, 2 * (bd + logical), q.words, 2, both, out);
+    return rule_node(r, (eas_dtype)x->dtype, bd, bd + logical, shape, 2 * (bd + logical), q.words, 2, both,
+                     out);
 }
 
 eas_status make_slice_update(const graph_call *c, eas_node **out)
@@ -589,9 +616,11 @@ eas_status make_diagonal(const graph_call *c, eas_node **out)
         if (i != a && i != b)
             shape[rank++] = node_shape(x)[i];
     eas_dim rows = node_shape(x)[a], cols = node_shape(x)[b];
-    *(offset < 0 ? &rows : &cols) = gb_dim(g, EAS_DIM_SUB, offset < 0 ? rows : cols, offset < 0 ? -offset : offset);
+    *(offset < 0 ? &rows : &cols) =
+        gb_dim(g, EAS_DIM_SUB, offset < 0 ? rows : cols, offset < 0 ? -offset : offset);
     shape[rank++] = gb_dim(g, EAS_DIM_MAX, gb_dim(g, EAS_DIM_MIN, rows, cols), 0);
-    return rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, rank, shape, 3, (int64_t[]){offset, a, b}, 1, &x, out);
+    return rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, rank, shape, 3, (int64_t[]){offset, a, b}, 1, &x,
+                     out);
 }
 
 /* Element i of the diagonal is element i + column offset of row i + row offset. */
@@ -603,7 +632,7 @@ eas_status expand_diagonal(eas_node *n, eas_node *const *in, eas_node **out)
     int a = (int)w[1], b = (int)w[2], last = n->rank;
     eas_dim k = node_shape(n)[n->rank - 1], shape[GRAPH_MAX_RANK];
     eas_node *x = gb_move(&g, in[0], a, last);
-    x = gb_move(&g, x, b - (b > a), last - 1);             /* ..., b, a */
+    x = gb_move(&g, x, b - (b > a), last - 1); /* ..., b, a */
     x = gb_slice(&g, x, last, offset < 0 && k != 0 ? -offset : 0, k, 1); /* rows that meet the diagonal */
     eas_node *index = gb_iota(&g, k, EAS_I64);
     if (offset > 0)
@@ -616,6 +645,7 @@ eas_status expand_diagonal(eas_node *n, eas_node *const *in, eas_node **out)
     memcpy(shape, node_shape(x), sizeof *shape * x->rank);
     shape[last - 1] = 1;
     int64_t axis = last - 1;
-    eas_node *y = gb_new(&g, GRAPH_TAKE_ALONG_AXIS, (eas_dtype)n->dtype, n->batch_dims, x->rank, shape, 1, &axis, 2, (eas_node *[]){x, index});
+    eas_node *y = gb_new(&g, GRAPH_TAKE_ALONG_AXIS, (eas_dtype)n->dtype, n->batch_dims, x->rank, shape, 1,
+                         &axis, 2, (eas_node *[]){x, index});
     return gb_done(&g, gb_reshape(&g, y, n->batch_dims, n->rank, node_shape(n)), out);
 }

@@ -1,5 +1,6 @@
-/* rule.c: what the rules of views, reductions, indexing and the other families share: reading attributes, batch dims, and building the nodes that
- * expansions are made of. Builders here take physical axes and check nothing that a make has checked.
+/* rule.c: what the rules of views, reductions, indexing and the other families share: reading attributes,
+ * batch dims, and building the nodes that expansions are made of. Builders here take physical axes and check
+ * nothing that a make has checked.
  */
 #include "graph.h"
 
@@ -13,7 +14,8 @@ rule rule_begin(const graph_call *c, int least, int most)
     if (c->nin < least || (most >= 0 && c->nin > most)) {
         const char *bound = most < 0 ? "at least " : most > least ? "up to " : "";
         int wanted = most < 0 ? least : most;
-        r.g.st = node_fail(EAS_ERR_TYPE, c, "%s%d tensor%s expected, %d given", bound, wanted, wanted == 1 ? "" : "s", c->nin);
+        r.g.st = node_fail(EAS_ERR_TYPE, c, "%s%d tensor%s expected, %d given", bound, wanted,
+                           wanted == 1 ? "" : "s", c->nin);
     }
     return r;
 }
@@ -115,7 +117,8 @@ int rule_axis_of(rule *r, const eas_node *x, int64_t axis)
         if (axis == DIM_NONE)
             rule_type_fail(r, "an axis is missing");
         else
-            rule_fail(r, "axis %lld is out of range for shape %s", (long long)axis, shape_text(t, sizeof t, rank, node_shape(x) + base));
+            rule_fail(r, "axis %lld is out of range for shape %s", (long long)axis,
+                      shape_text(t, sizeof t, rank, node_shape(x) + base));
         return base;
     }
     return base + (int)(axis < 0 ? axis + rank : axis);
@@ -145,7 +148,10 @@ uint32_t rule_axes(rule *r, const eas_node *x)
     return mask;
 }
 
-const char *rule_text(const eas_node *x, char buf[128]) { return shape_text(buf, 128, node_logical_rank(x), node_logical_shape(x)); }
+const char *rule_text(const eas_node *x, char buf[128])
+{
+    return shape_text(buf, 128, node_logical_rank(x), node_logical_shape(x));
+}
 
 static void clean(gbuild *g)
 {
@@ -154,8 +160,8 @@ static void clean(gbuild *g)
     vec_free(&g->made);
 }
 
-eas_status rule_node(rule *r, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin,
-                     eas_node *const *in, eas_node **out)
+eas_status rule_node(rule *r, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords,
+                     const int64_t *words, int nin, eas_node *const *in, eas_node **out)
 {
     *out = NULL;
     if (!r->g.st)
@@ -238,7 +244,8 @@ eas_node *gb_reshape(gbuild *g, eas_node *x, int batch_dims, int rank, const eas
 {
     if (g->st || !x)
         return NULL;
-    if (rank == x->rank && batch_dims == x->batch_dims && !memcmp(shape, node_shape(x), sizeof *shape * (size_t)rank))
+    if (rank == x->rank && batch_dims == x->batch_dims &&
+        !memcmp(shape, node_shape(x), sizeof *shape * (size_t)rank))
         return x;
     return gb_new(g, GRAPH_RESHAPE, (eas_dtype)x->dtype, batch_dims, rank, shape, 0, NULL, 1, &x);
 }
@@ -275,7 +282,9 @@ eas_node *gb_permute(gbuild *g, eas_node *x, const int *order)
         shape[i] = node_shape(x)[order[i]];
         moved |= order[i] != i;
     }
-    return moved ? gb_new(g, GRAPH_PERMUTE, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, x->rank, words, 1, &x) : x;
+    return moved ? gb_new(g, GRAPH_PERMUTE, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, x->rank,
+                          words, 1, &x)
+                 : x;
 }
 
 eas_node *gb_move(gbuild *g, eas_node *x, int from, int to)
@@ -294,7 +303,8 @@ eas_node *gb_broadcast(gbuild *g, eas_node *x, int batch_dims, int rank, const e
 {
     if (g->st || !x)
         return NULL;
-    if (rank == x->rank && batch_dims == x->batch_dims && !memcmp(shape, node_shape(x), sizeof *shape * (size_t)rank))
+    if (rank == x->rank && batch_dims == x->batch_dims &&
+        !memcmp(shape, node_shape(x), sizeof *shape * (size_t)rank))
         return x;
     return gb_new(g, GRAPH_BROADCAST_TO, (eas_dtype)x->dtype, batch_dims, rank, shape, 0, NULL, 1, &x);
 }
@@ -312,7 +322,8 @@ eas_node *gb_slice(gbuild *g, eas_node *x, int axis, eas_dim start, eas_dim size
         words[i] = i == axis ? start : 0;
         words[x->rank + i] = i == axis ? step : 1;
     }
-    return gb_new(g, GRAPH_SLICE_STEPS, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, 2 * x->rank, words, 1, &x);
+    return gb_new(g, GRAPH_SLICE_STEPS, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, 2 * x->rank,
+                  words, 1, &x);
 }
 
 eas_node *gb_concat(gbuild *g, int axis, int n, eas_node *const *in)
@@ -327,7 +338,8 @@ eas_node *gb_concat(gbuild *g, int axis, int n, eas_node *const *in)
     memcpy(shape, node_shape(in[0]), sizeof *shape * in[0]->rank);
     for (int i = 1; i < n; i++)
         shape[axis] = gb_dim(g, EAS_DIM_ADD, shape[axis], node_shape(in[i])[axis]);
-    return gb_new(g, GRAPH_CONCATENATE, (eas_dtype)in[0]->dtype, in[0]->batch_dims, in[0]->rank, shape, 1, &word, n, in);
+    return gb_new(g, GRAPH_CONCATENATE, (eas_dtype)in[0]->dtype, in[0]->batch_dims, in[0]->rank, shape, 1,
+                  &word, n, in);
 }
 
 eas_node *gb_iota_at(gbuild *g, eas_dim size, eas_dtype dt, int after)
@@ -376,7 +388,8 @@ eas_node *gb_gather(gbuild *g, eas_node *x, eas_node *index, int nbatch, int axi
     for (int i = axis + 1; i < x->rank; i++)
         shape[rank++] = node_shape(x)[i];
     int bd = x->batch_dims > index->batch_dims ? x->batch_dims : index->batch_dims;
-    return gb_new(g, GRAPH_GATHER, (eas_dtype)x->dtype, bd, rank, shape, 2, words, 2, (eas_node *[]){x, index});
+    return gb_new(g, GRAPH_GATHER, (eas_dtype)x->dtype, bd, rank, shape, 2, words, 2,
+                  (eas_node *[]){x, index});
 }
 
 eas_dtype graph_compute_dtype(eas_dtype dt) { return dt == EAS_F16 || dt == EAS_BF16 ? EAS_F32 : dt; }

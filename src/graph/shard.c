@@ -1,8 +1,10 @@
-/* shard.c: how tensors lie on a mesh of devices, as metadata: rules of operations, and specs that follow from specs.
+/* shard.c: how tensors lie on a mesh of devices, as metadata: rules of operations, and specs that follow from
+ * specs.
  *
- * A rule names factors: the dims of inputs and result are products of them (a reshape that merges two dims has one dim with two factors). Axes of the mesh that cut a factor in
- * one tensor can cut it in all. Of a factor that the result does not have, sums leave partial results behind; and some factors cannot be cut at all (the axis that is sorted along).
- * Nothing here runs anything.
+ * A rule names factors: the dims of inputs and result are products of them (a reshape that merges two dims
+ * has one dim with two factors). Axes of the mesh that cut a factor in one tensor can cut it in all. Of a
+ * factor that the result does not have, sums leave partial results behind; and some factors cannot be cut at
+ * all (the axis that is sorted along). Nothing here runs anything.
  */
 #include "graph.h"
 
@@ -78,7 +80,8 @@ eas_status shard_same(eas_node *n, eas_shard_rule *r)
 static void pass_tail(eas_shard_rule *r, const eas_node *n, int from, int to)
 {
     const eas_node *x = node_in(n)[0];
-    for (int i = x->rank - 1, k = n->rank - 1; i >= from && k >= to && node_shape(x)[i] == node_shape(n)[k]; i--, k--)
+    for (int i = x->rank - 1, k = n->rank - 1; i >= from && k >= to && node_shape(x)[i] == node_shape(n)[k];
+         i--, k--)
         pass(r, n, 0, i, k);
 }
 
@@ -95,7 +98,8 @@ eas_status shard_reshape(eas_node *n, eas_shard_rule *r)
             b = node_shape(n)[k++];
         if (a == 1 || b == 1 || a == 0 || b == 0)
             return EAS_OK;
-        bool all = a == b, down = !all && dim_divides(b, a, &part), up = !all && !down && dim_divides(a, b, &part);
+        bool all = a == b, down = !all && dim_divides(b, a, &part),
+             up = !all && !down && dim_divides(a, b, &part);
         if (!all && !down && !up) {
             pass_tail(r, n, i, k); /* what follows cannot be told apart */
             return EAS_OK;
@@ -301,7 +305,9 @@ eas_status shard_scatter(eas_node *n, eas_shard_rule *r)
 eas_status shard_expand(eas_node *n, eas_shard_rule *r)
 {
     (void)r;
-    return base_fail(EAS_ERR_UNAVAILABLE, "eager.%s is made of simpler operations, and its sharding follows from theirs", graph_rows[n->op].name);
+    return base_fail(EAS_ERR_UNAVAILABLE,
+                     "eager.%s is made of simpler operations, and its sharding follows from theirs",
+                     graph_rows[n->op].name);
 }
 
 eas_status eas_node_shard_rule(eas_node *n, eas_shard_rule **out)
@@ -338,8 +344,10 @@ static int64_t parts(const eas_mesh *m, const axes *a)
     return p;
 }
 
-/* The axes of a dim, given to its factors from the first on: a factor is cut into all it has before the next one is. */
-static void spread(const eas_mesh *m, const eas_shard_rule *r, const eas_shard_dim *d, const eas_dim_spec *s, axes *out)
+/* The axes of a dim, given to its factors from the first on: a factor is cut into all it has before the next
+ * one is. */
+static void spread(const eas_mesh *m, const eas_shard_rule *r, const eas_shard_dim *d, const eas_dim_spec *s,
+                   axes *out)
 {
     int k = 0;
     for (int i = 0; i < s->n && d->n; i++) {
@@ -374,7 +382,8 @@ static void meet(const eas_mesh *m, axes *have, const axes *more, bool aggressiv
         have->n = (uint8_t)n;
 }
 
-static void gather_axes(const eas_mesh *m, const eas_shard_rule *r, int n, eas_spec *const *specs, int priority, bool aggressive, axes *of)
+static void gather_axes(const eas_mesh *m, const eas_shard_rule *r, int n, eas_spec *const *specs,
+                        int priority, bool aggressive, axes *of)
 {
     for (int t = 0; t < n; t++)
         for (int d = 0; specs[t] && d < r->tensors[t].rank; d++) {
@@ -399,7 +408,8 @@ static uint32_t used_axes(const eas_spec *s)
 }
 
 /* The dim's axes as its factors have them; an axis that the tensor uses elsewhere ends it. */
-static bool fill_dim(const eas_mesh *m, const eas_shard_rule *r, const eas_shard_dim *dim, const axes *of, eas_spec *s, int d)
+static bool fill_dim(const eas_mesh *m, const eas_shard_rule *r, const eas_shard_dim *dim, const axes *of,
+                     eas_spec *s, int d)
 {
     eas_dim_spec want = s->dims[d];
     uint32_t used = used_axes(s);
@@ -425,7 +435,8 @@ static bool fill_dim(const eas_mesh *m, const eas_shard_rule *r, const eas_shard
     return changed;
 }
 
-eas_status eas_shard_propagate(const eas_shard_rule *r, const eas_mesh *m, eas_spec *const *specs, int aggressive, int *changed)
+eas_status eas_shard_propagate(const eas_shard_rule *r, const eas_mesh *m, eas_spec *const *specs,
+                               int aggressive, int *changed)
 {
     NEED(r, EAS_ERR_HANDLE);
     axes *of = calloc((size_t)r->nfactors + 1, sizeof *of);
@@ -436,7 +447,8 @@ eas_status eas_shard_propagate(const eas_shard_rule *r, const eas_mesh *m, eas_s
     for (int t = 0; t <= r->nin; t++) {
         if (specs[t] && specs[t]->rank != r->tensors[t].rank) {
             free(of);
-            return base_fail(EAS_ERR_VALUE, "propagate_sharding: spec %d is of %d dims, and the rule of %d", t, specs[t]->rank, r->tensors[t].rank);
+            return base_fail(EAS_ERR_VALUE, "propagate_sharding: spec %d is of %d dims, and the rule of %d",
+                             t, specs[t]->rank, r->tensors[t].rank);
         }
         for (int d = 0; specs[t] && d < specs[t]->rank; d++)
             highest = specs[t]->dims[d].priority > highest ? specs[t]->dims[d].priority : highest;
@@ -460,7 +472,8 @@ eas_status eas_shard_propagate(const eas_shard_rule *r, const eas_mesh *m, eas_s
 
 /* ---- what a node's spec is ---- */
 
-/* Of which axes may the sum still be missing, since the operation is linear in what lacks it? p: per input. */
+/* Of which axes may the sum still be missing, since the operation is linear in what lacks it? p: per input.
+ */
 static uint32_t still_partial(const eas_node *n, const uint32_t *p)
 {
     uint32_t all = n->nin ? p[0] : 0;
@@ -474,7 +487,9 @@ static uint32_t still_partial(const eas_node *n, const uint32_t *p)
     case KIND_SLICE:
     case KIND_WINDOW:
     case KIND_ALIAS: return p[0];
-    case KIND_CAST: return dtype_is_float((eas_dtype)n->dtype) && dtype_is_float((eas_dtype)node_in(n)[0]->dtype) ? p[0] : 0;
+    case KIND_CAST:
+        return dtype_is_float((eas_dtype)n->dtype) && dtype_is_float((eas_dtype)node_in(n)[0]->dtype) ? p[0]
+                                                                                                      : 0;
     case KIND_CONCAT:
     case KIND_UPDATE: return all;
     case KIND_PAD: return node_const_bits(node_in(n)[1], &bits) && bits == 0 ? p[0] : 0;
@@ -514,7 +529,8 @@ static void inherit_flags(const eas_shard_rule *r, eas_spec *const *specs, eas_s
 }
 
 /* r: of n, which it takes over; NULL: the one of n's operation. */
-static eas_status apply_rule(eas_node *n, eas_shard_rule *r, const eas_mesh *m, eas_spec **specs, eas_spec *out)
+static eas_status apply_rule(eas_node *n, eas_shard_rule *r, const eas_mesh *m, eas_spec **specs,
+                             eas_spec *out)
 {
     uint32_t few[16], *p = n->nin <= 16 ? few : malloc(sizeof *p * n->nin), replicated = 0;
     int changed;
@@ -599,7 +615,8 @@ static eas_status infer_plain(inferring *w, eas_node *n, int depth)
     for (int i = 0; i < n->nin && !st; i++)
         st = infer(w, node_in(n)[i], depth);
     graph_kind kind = node_kind(n);
-    bool opaque = kind == KIND_CALL || kind == KIND_CONTROL || kind == KIND_RESULT; /* nobody knows how its results lie */
+    /* nobody knows how its results lie */
+    bool opaque = kind == KIND_CALL || kind == KIND_CONTROL || kind == KIND_RESULT;
     for (int i = 0; i < n->nin && !st && !opaque; i++) {
         known *x = look(w, node_in(n)[i]);
         specs[i] = x->any ? &x->spec : NULL;
@@ -671,7 +688,8 @@ static eas_status infer(inferring *w, eas_node *n, int depth)
     return node_kind(n) == KIND_COMPOSITE ? infer_expansion(w, n, depth + 1) : infer_plain(w, n, depth + 1);
 }
 
-eas_status eas_node_infer_spec(eas_node *n, const eas_mesh *m, int nin, eas_node *const *in, const eas_spec *const *specs, eas_spec *out, int *any)
+eas_status eas_node_infer_spec(eas_node *n, const eas_mesh *m, int nin, eas_node *const *in,
+                               const eas_spec *const *specs, eas_spec *out, int *any)
 {
     NEED(n, EAS_ERR_HANDLE);
     NEED(m, EAS_ERR_HANDLE);
@@ -687,7 +705,8 @@ eas_status eas_node_infer_spec(eas_node *n, const eas_mesh *m, int nin, eas_node
         if (in[i] == n || look(&w, in[i]))
             continue;
         if (specs[i] && specs[i]->rank != in[i]->rank)
-            st = base_fail(EAS_ERR_VALUE, "eager: a sharding of %d dims on a tensor of %d", specs[i]->rank, in[i]->rank);
+            st = base_fail(EAS_ERR_VALUE, "eager: a sharding of %d dims on a tensor of %d", specs[i]->rank,
+                           in[i]->rank);
         else if (specs[i])
             k.spec = *specs[i];
         if (!st && !vec_push(&w.at, k))

@@ -8,7 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static eas_status failed(const char *what, const char *path) { return base_fail(EAS_ERR_IO, "%s: %s: %s", path, what, strerror(errno)); }
+static eas_status failed(const char *what, const char *path)
+{
+    return base_fail(EAS_ERR_IO, "%s: %s: %s", path, what, strerror(errno));
+}
 
 static eas_status file_new(io_file **out)
 {
@@ -20,7 +23,8 @@ static eas_status file_new(io_file **out)
     return EAS_OK;
 }
 
-/* The mapping is private and writable: whoever writes to a tensor over it writes to a copy of the page, never to the file. */
+/* The mapping is private and writable: whoever writes to a tensor over it writes to a copy of the page, never
+ * to the file. */
 static eas_status map(io_file *f, int fd, const char *path)
 {
     struct stat s;

@@ -1,5 +1,6 @@
-/* ggml.c: the blocks of llama.cpp's quantised formats. A block is a scale (an f16), sometimes an offset, and small integers; K formats have blocks of
- * 256 with scales of their own for every 16 or 32, which are small integers themselves. */
+/* ggml.c: the blocks of llama.cpp's quantised formats. A block is a scale (an f16), sometimes an offset, and
+ * small integers; K formats have blocks of 256 with scales of their own for every 16 or 32, which are small
+ * integers themselves. */
 #include "io.h"
 
 static float half_at(const uint8_t *p) { return f16_to_f32(io_u16(p)); }
@@ -30,8 +31,14 @@ static void decode_q5(const uint8_t *low, uint32_t high, float d, float m, int l
         y[i + 16] = (float)(b - less) * d + m;
     }
 }
-static void decode_q5_0(const uint8_t *p, float *y) { decode_q5(p + 6, io_u32(p + 2), half_at(p), 0.0f, 16, y); }
-static void decode_q5_1(const uint8_t *p, float *y) { decode_q5(p + 8, io_u32(p + 4), half_at(p), half_at(p + 2), 0, y); }
+static void decode_q5_0(const uint8_t *p, float *y)
+{
+    decode_q5(p + 6, io_u32(p + 2), half_at(p), 0.0f, 16, y);
+}
+static void decode_q5_1(const uint8_t *p, float *y)
+{
+    decode_q5(p + 8, io_u32(p + 4), half_at(p), half_at(p + 2), 0, y);
+}
 
 static void decode_q8_0(const uint8_t *p, float *y)
 {
@@ -86,16 +93,21 @@ static void decode_q6_k(const uint8_t *p, float *y)
 const ggml_kind *ggml_find(uint32_t type)
 {
     static const ggml_kind kinds[] = {
-        {0, "F32", 1, 4, EAS_F32, NULL},         {1, "F16", 1, 2, EAS_F16, NULL},         {2, "Q4_0", 32, 18, -1, decode_q4_0},
-        {3, "Q4_1", 32, 20, -1, decode_q4_1},    {6, "Q5_0", 32, 22, -1, decode_q5_0},    {7, "Q5_1", 32, 24, -1, decode_q5_1},
-        {8, "Q8_0", 32, 34, -1, decode_q8_0},    {9, "Q8_1", 32, 36, -1, NULL},           {10, "Q2_K", 256, 84, -1, NULL},
-        {11, "Q3_K", 256, 110, -1, NULL},        {12, "Q4_K", 256, 144, -1, decode_q4_k}, {13, "Q5_K", 256, 176, -1, decode_q5_k},
-        {14, "Q6_K", 256, 210, -1, decode_q6_k}, {15, "Q8_K", 256, 292, -1, NULL},        {16, "IQ2_XXS", 256, 66, -1, NULL},
-        {17, "IQ2_XS", 256, 74, -1, NULL},       {18, "IQ3_XXS", 256, 98, -1, NULL},      {19, "IQ1_S", 256, 50, -1, NULL},
-        {20, "IQ4_NL", 32, 18, -1, NULL},        {21, "IQ3_S", 256, 110, -1, NULL},       {22, "IQ2_S", 256, 82, -1, NULL},
-        {23, "IQ4_XS", 256, 136, -1, NULL},      {24, "I8", 1, 1, EAS_I8, NULL},          {25, "I16", 1, 2, EAS_I16, NULL},
-        {26, "I32", 1, 4, EAS_I32, NULL},        {27, "I64", 1, 8, EAS_I64, NULL},        {28, "F64", 1, 8, EAS_F64, NULL},
-        {29, "IQ1_M", 256, 56, -1, NULL},        {30, "BF16", 1, 2, EAS_BF16, NULL},
+        {0, "F32", 1, 4, EAS_F32, NULL},         {1, "F16", 1, 2, EAS_F16, NULL},
+        {2, "Q4_0", 32, 18, -1, decode_q4_0},    {3, "Q4_1", 32, 20, -1, decode_q4_1},
+        {6, "Q5_0", 32, 22, -1, decode_q5_0},    {7, "Q5_1", 32, 24, -1, decode_q5_1},
+        {8, "Q8_0", 32, 34, -1, decode_q8_0},    {9, "Q8_1", 32, 36, -1, NULL},
+        {10, "Q2_K", 256, 84, -1, NULL},         {11, "Q3_K", 256, 110, -1, NULL},
+        {12, "Q4_K", 256, 144, -1, decode_q4_k}, {13, "Q5_K", 256, 176, -1, decode_q5_k},
+        {14, "Q6_K", 256, 210, -1, decode_q6_k}, {15, "Q8_K", 256, 292, -1, NULL},
+        {16, "IQ2_XXS", 256, 66, -1, NULL},      {17, "IQ2_XS", 256, 74, -1, NULL},
+        {18, "IQ3_XXS", 256, 98, -1, NULL},      {19, "IQ1_S", 256, 50, -1, NULL},
+        {20, "IQ4_NL", 32, 18, -1, NULL},        {21, "IQ3_S", 256, 110, -1, NULL},
+        {22, "IQ2_S", 256, 82, -1, NULL},        {23, "IQ4_XS", 256, 136, -1, NULL},
+        {24, "I8", 1, 1, EAS_I8, NULL},          {25, "I16", 1, 2, EAS_I16, NULL},
+        {26, "I32", 1, 4, EAS_I32, NULL},        {27, "I64", 1, 8, EAS_I64, NULL},
+        {28, "F64", 1, 8, EAS_F64, NULL},        {29, "IQ1_M", 256, 56, -1, NULL},
+        {30, "BF16", 1, 2, EAS_BF16, NULL},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (kinds[i].type == type)

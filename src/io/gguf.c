@@ -1,9 +1,26 @@
-/* gguf.c: llama.cpp's files: typed metadata, then names, shapes and types of the tensors, then their data, each at a multiple of an alignment. */
+/* gguf.c: llama.cpp's files: typed metadata, then names, shapes and types of the tensors, then their data,
+ * each at a multiple of an alignment. */
 #include "io.h"
 
 #include <stdio.h>
 
-enum { GG_U8, GG_I8, GG_U16, GG_I16, GG_U32, GG_I32, GG_F32, GG_BOOL, GG_STRING, GG_ARRAY, GG_U64, GG_I64, GG_F64, GG_TYPES, DEEPEST = 8 };
+enum {
+    GG_U8,
+    GG_I8,
+    GG_U16,
+    GG_I16,
+    GG_U32,
+    GG_I32,
+    GG_F32,
+    GG_BOOL,
+    GG_STRING,
+    GG_ARRAY,
+    GG_U64,
+    GG_I64,
+    GG_F64,
+    GG_TYPES,
+    DEEPEST = 8
+};
 static const uint8_t gg_size[GG_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
 typedef struct reader {
@@ -13,7 +30,8 @@ typedef struct reader {
 
 static eas_status bad(const reader *r, const char *what)
 {
-    return base_fail(EAS_ERR_VALUE, "%s: %s at byte %zu of the GGUF header", r->path, what, (size_t)(r->at - r->begin));
+    return base_fail(EAS_ERR_VALUE, "%s: %s at byte %zu of the GGUF header", r->path, what,
+                     (size_t)(r->at - r->begin));
 }
 static size_t left(const reader *r) { return (size_t)(r->end - r->at); }
 
@@ -132,14 +150,17 @@ static eas_status read_info(reader *r, eas_weights *w, uint32_t file, uint64_t *
         return st;
     const ggml_kind *k = ggml_find((uint32_t)type);
     if (!k)
-        return base_fail(EAS_ERR_VALUE, "%s: tensor '%s' has type %llu, which is not known", r->path, name, (unsigned long long)type);
+        return base_fail(EAS_ERR_VALUE, "%s: tensor '%s' has type %llu, which is not known", r->path, name,
+                         (unsigned long long)type);
     if ((rank ? shape[rank - 1] : 1) % k->block)
-        return base_fail(EAS_ERR_VALUE, "%s: rows of tensor '%s' are not whole blocks of %s", r->path, name, k->name);
+        return base_fail(EAS_ERR_VALUE, "%s: rows of tensor '%s' are not whole blocks of %s", r->path, name,
+                         k->name);
     e.stored = k->name;
     e.type = k->type;
     e.how = k->dtype >= 0 ? IO_PLAIN : IO_BLOCKS;
     e.dtype = k->dtype >= 0 ? k->dtype : k->decode ? EAS_F32 : -1;
-    e.len = (uint64_t)(e.count / k->block) * k->bytes; /* io_count keeps a factor of 16 free, and no block has more than 4 times its elements */
+    /* io_count keeps a factor of 16 free, and no block has more than 4 times its elements */
+    e.len = (uint64_t)(e.count / k->block) * k->bytes;
     return io_add(w, &e);
 }
 
@@ -160,7 +181,8 @@ static eas_status check_places(const reader *r, const eas_weights *w)
         qsort(order, n, sizeof *order, by_place);
     for (uint32_t i = 1; i < n && !st; i++)
         if (order[i]->at < order[i - 1]->at + order[i - 1]->len)
-            st = base_fail(EAS_ERR_VALUE, "%s: tensors '%s' and '%s' overlap", r->path, order[i - 1]->name, order[i]->name);
+            st = base_fail(EAS_ERR_VALUE, "%s: tensors '%s' and '%s' overlap", r->path, order[i - 1]->name,
+                           order[i]->name);
     free(order);
     return st;
 }
@@ -172,8 +194,8 @@ eas_status io_parse_gguf(eas_weights *w, uint32_t file, const char *path)
     uint64_t version = 0, tensors = 0, metas = 0, alignment = 32, offset = 0;
     eas_status st = get(&r, 4, &version);
     if (!st && version != 2 && version != 3)
-        st = base_fail(EAS_ERR_VALUE, "%s: GGUF version %llu: 2 and 3 can be read%s", path, (unsigned long long)version,
-                       version >> 16 ? " (is it big-endian?)" : "");
+        st = base_fail(EAS_ERR_VALUE, "%s: GGUF version %llu: 2 and 3 can be read%s", path,
+                       (unsigned long long)version, version >> 16 ? " (is it big-endian?)" : "");
     st = st ? st : get(&r, 8, &tensors);
     st = st ? st : get(&r, 8, &metas);
     for (uint64_t i = 0; !st && i < metas; i++)
@@ -187,7 +209,8 @@ eas_status io_parse_gguf(eas_weights *w, uint32_t file, const char *path)
     for (uint32_t i = 0; i < w->entries.len; i++) {
         io_entry *e = &w->entries.at[i];
         if (e->at % alignment)
-            return base_fail(EAS_ERR_VALUE, "%s: tensor '%s' is not at a multiple of %llu", path, e->name, (unsigned long long)alignment);
+            return base_fail(EAS_ERR_VALUE, "%s: tensor '%s' is not at a multiple of %llu", path, e->name,
+                             (unsigned long long)alignment);
         if (begin > f->len || e->at > f->len - begin || e->len > f->len - begin - e->at)
             return base_fail(EAS_ERR_VALUE, "%s: tensor '%s' goes beyond the end of the file", path, e->name);
         e->at += begin;

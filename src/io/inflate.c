@@ -1,8 +1,9 @@
 /* inflate.c: deflate streams (RFC 1951), decoded and encoded, and CRC-32.
  *
- * Decoding goes by tables of canonical codes: the first code and the first symbol of each length, one bit more at a time beyond a table of the nine
- * bits that most codes fit in. Encoding is one pass of LZ77 over a hash of three bytes, in the format's fixed code: small, fast, and good for the
- * zeros and repetitions that tensors have.
+ * Decoding goes by tables of canonical codes: the first code and the first symbol of each length, one bit
+ * more at a time beyond a table of the nine bits that most codes fit in. Encoding is one pass of LZ77 over a
+ * hash of three bytes, in the format's fixed code: small, fast, and good for the zeros and repetitions that
+ * tensors have.
  */
 #include "io.h"
 
@@ -96,10 +97,13 @@ static int decode(bits *b, const code *c)
 
 static const uint16_t length_base[] = {3,  4,  5,  6,  7,  8,  9,  10, 11,  13,  15,  17,  19,  23, 27,
                                        31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227, 258};
-static const uint8_t length_bits[] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
-static const uint16_t distance_base[] = {1,   2,   3,   4,   5,   7,    9,    13,   17,   25,   33,   49,   65,    97,    129,
-                                         193, 257, 385, 513, 769, 1025, 1537, 2049, 3073, 4097, 6145, 8193, 12289, 16385, 24577};
-static const uint8_t distance_bits[] = {0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13};
+static const uint8_t length_bits[] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2,
+                                      2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
+static const uint16_t distance_base[] = {1,    2,    3,    4,    5,    7,    9,    13,    17,    25,
+                                         33,   49,   65,   97,   129,  193,  257,  385,   513,   769,
+                                         1025, 1537, 2049, 3073, 4097, 6145, 8193, 12289, 16385, 24577};
+static const uint8_t distance_bits[] = {0, 0, 0, 0, 1, 1, 2, 2,  3,  3,  4,  4,  5,  5,  6,
+                                        6, 7, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13};
 
 static void fixed_lengths(uint8_t *l)
 {
@@ -270,7 +274,10 @@ static int band(const uint16_t *base, int n, size_t v) /* the last base that is 
 
 enum { HASH = 14, REACH = 32768, LONGEST_MATCH = 258 };
 
-static uint32_t hash3(const uint8_t *p) { return ((p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16) * 2654435761u) >> (32 - HASH); }
+static uint32_t hash3(const uint8_t *p)
+{
+    return ((p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16) * 2654435761u) >> (32 - HASH);
+}
 
 static size_t match(const uint8_t *src, size_t at, size_t from, size_t n)
 {
@@ -283,7 +290,8 @@ static size_t match(const uint8_t *src, size_t at, size_t from, size_t n)
 void io_deflate(const uint8_t *src, size_t n, str *out)
 {
     packer p = {.s = out};
-    size_t *last = calloc((size_t)1 << HASH, sizeof *last); /* a place + 1; without memory nothing is matched */
+    /* a place + 1; without memory nothing is matched */
+    size_t *last = calloc((size_t)1 << HASH, sizeof *last);
     put(&p, 1, 1);
     put(&p, 1, 2);
     for (size_t i = 0; i < n;) {
@@ -334,8 +342,8 @@ uint32_t io_crc32(uint32_t crc, const uint8_t *p, size_t n)
     crc = ~crc;
     for (; n >= 8; n -= 8, p += 8) {
         uint32_t a = crc ^ io_u32(p), b = io_u32(p + 4);
-        crc = tables[7][a & 255] ^ tables[6][a >> 8 & 255] ^ tables[5][a >> 16 & 255] ^ tables[4][a >> 24] ^ tables[3][b & 255] ^
-              tables[2][b >> 8 & 255] ^ tables[1][b >> 16 & 255] ^ tables[0][b >> 24];
+        crc = tables[7][a & 255] ^ tables[6][a >> 8 & 255] ^ tables[5][a >> 16 & 255] ^ tables[4][a >> 24] ^
+              tables[3][b & 255] ^ tables[2][b >> 8 & 255] ^ tables[1][b >> 16 & 255] ^ tables[0][b >> 24];
     }
     for (; n; n--)
         crc = tables[0][(crc ^ *p++) & 255] ^ crc >> 8;

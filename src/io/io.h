@@ -1,8 +1,9 @@
 /* io.h: tensors in files: safetensors, NumPy's npy and npz, llama.cpp's GGUF.
  *
- * A file is mapped privately and parsed; nothing but its header is read until a tensor is asked for. What lies in the file as a tensor has it in
- * memory (plain, aligned, little-endian) becomes a view of the mapping; anything else (deflated, quantised, misaligned, big-endian) is decoded into
- * memory of its own. Every number of a header is checked before it is used: files come from strangers.
+ * A file is mapped privately and parsed; nothing but its header is read until a tensor is asked for. What
+ * lies in the file as a tensor has it in memory (plain, aligned, little-endian) becomes a view of the
+ * mapping; anything else (deflated, quantised, misaligned, big-endian) is decoded into memory of its own.
+ * Every number of a header is checked before it is used: files come from strangers.
  *
  *   file.c         mapping files, writing them atomically
  *   json.c         a strict reader of JSON
@@ -25,8 +26,14 @@
 #endif
 
 static inline uint16_t io_u16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
-static inline uint32_t io_u32(const uint8_t *p) { return (uint32_t)io_u16(p) | (uint32_t)io_u16(p + 2) << 16; }
-static inline uint64_t io_u64(const uint8_t *p) { return (uint64_t)io_u32(p) | (uint64_t)io_u32(p + 4) << 32; }
+static inline uint32_t io_u32(const uint8_t *p)
+{
+    return (uint32_t)io_u16(p) | (uint32_t)io_u16(p + 2) << 16;
+}
+static inline uint64_t io_u64(const uint8_t *p)
+{
+    return (uint64_t)io_u32(p) | (uint64_t)io_u32(p + 4) << 32;
+}
 
 /* ---- file.c ---- */
 typedef struct io_file { /* counted: the mapping lives as long as a tensor over it */
@@ -51,7 +58,8 @@ typedef struct io_writer { /* a temporary file beside the one that it becomes; s
 void io_writer_begin(io_writer *w, const char *path);
 void io_write(io_writer *w, const void *data, size_t n);
 void io_write_zeros(io_writer *w, size_t n);
-eas_status io_writer_end(io_writer *w, eas_status st); /* commits if st and everything before is OK, else leaves no trace */
+/* commits if st and everything before is OK, else leaves no trace */
+eas_status io_writer_end(io_writer *w, eas_status st);
 
 /* ---- json.c ---- */
 typedef struct json {
@@ -69,7 +77,8 @@ eas_status json_end(json *j); /* nothing but spaces is left */
 void json_put_string(str *s, const char *p, size_t n); /* quoted */
 
 /* ---- inflate.c ---- */
-/* Decodes until the stream ends or dst is full; *made: bytes written. false: the stream is malformed or cut off. */
+/* Decodes until the stream ends or dst is full; *made: bytes written. false: the stream is malformed or cut
+ * off. */
 bool io_inflate(const uint8_t *src, size_t n, uint8_t *dst, size_t room, size_t *made);
 void io_deflate(const uint8_t *src, size_t n, str *out); /* appends a stream */
 uint32_t io_crc32(uint32_t crc, const uint8_t *p, size_t n); /* crc: of what came before, 0 at first */
@@ -110,7 +119,8 @@ eas_status io_add_meta(eas_weights *w, const io_meta *m);
 eas_status io_finish(eas_weights *w, const char *path); /* sorts; names that are there twice: ERR_VALUE */
 /* The product of the shape; ERR_VALUE if it, or its bytes, cannot be counted. */
 eas_status io_count(const char *name, int rank, const int64_t *shape, int64_t *count);
-eas_status io_decode(eas_weights *w, const io_entry *e, int64_t first, int64_t count, void *dst); /* elements, by their place in the file */
+/* elements, by their place in the file */
+eas_status io_decode(eas_weights *w, const io_entry *e, int64_t first, int64_t count, void *dst);
 
 /* ---- formats ---- */
 eas_status io_parse_safetensors(eas_weights *w, uint32_t file, const char *path);
@@ -151,9 +161,12 @@ typedef struct io_item { /* what is to be written: elements in C order */
     uint64_t bytes;
     eas_node *node;
 } io_item;
-typedef eas_status (*io_bytes)(const io_item *it, const void **data, void **own, const eas_launch *hooks); /* free(own) */
-eas_status io_save_safetensors(const char *path, int n, const io_item *items, int nmeta, const char *const *meta, const eas_launch *hooks);
-eas_status io_save_npz(const char *path, int n, const io_item *items, bool compressed, const eas_launch *hooks);
+/* free(own) */
+typedef eas_status (*io_bytes)(const io_item *it, const void **data, void **own, const eas_launch *hooks);
+eas_status io_save_safetensors(const char *path, int n, const io_item *items, int nmeta,
+                               const char *const *meta, const eas_launch *hooks);
+eas_status io_save_npz(const char *path, int n, const io_item *items, bool compressed,
+                       const eas_launch *hooks);
 eas_status io_save_npy(const char *path, const io_item *item, const eas_launch *hooks);
 eas_status io_item_bytes(const io_item *it, const void **data, void **own, const eas_launch *hooks);
 

@@ -12,7 +12,8 @@ eas_status json_fail(const json *j, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return base_fail(EAS_ERR_VALUE, "%s: %s at byte %zu of its JSON", j->what, text, (size_t)(j->at - j->begin));
+    return base_fail(EAS_ERR_VALUE, "%s: %s at byte %zu of its JSON", j->what, text,
+                     (size_t)(j->at - j->begin));
 }
 
 char json_peek(json *j)
@@ -30,7 +31,10 @@ bool json_take(json *j, char c)
     return true;
 }
 
-eas_status json_expect(json *j, char c) { return json_take(j, c) ? EAS_OK : json_fail(j, "'%c' is missing", c); }
+eas_status json_expect(json *j, char c)
+{
+    return json_take(j, c) ? EAS_OK : json_fail(j, "'%c' is missing", c);
+}
 
 eas_status json_end(json *j)
 {
@@ -44,7 +48,10 @@ static int hex4(const char *p)
     int v = 0;
     for (int i = 0; i < 4; i++) {
         char c = p[i];
-        int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int d = c >= '0' && c <= '9' ? c - '0'
+              : c >= 'a' && c <= 'f' ? c - 'a' + 10
+              : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                     : -1;
         if (d < 0)
             return -1;
         v = v << 4 | d;
@@ -59,7 +66,8 @@ static int put_utf8(char *out, uint32_t c)
     if (c < 0x800)
         return out[0] = (char)(0xC0 | c >> 6), out[1] = (char)(0x80 | (c & 63)), 2;
     if (c < 0x10000)
-        return out[0] = (char)(0xE0 | c >> 12), out[1] = (char)(0x80 | (c >> 6 & 63)), out[2] = (char)(0x80 | (c & 63)), 3;
+        return out[0] = (char)(0xE0 | c >> 12), out[1] = (char)(0x80 | (c >> 6 & 63)),
+               out[2] = (char)(0x80 | (c & 63)), 3;
     out[0] = (char)(0xF0 | c >> 18);
     out[1] = (char)(0x80 | (c >> 12 & 63));
     out[2] = (char)(0x80 | (c >> 6 & 63));
@@ -181,7 +189,8 @@ eas_status json_uint(json *j, uint64_t *out)
             return json_fail(j, "a number that is too large");
         v = v * 10 + d;
     }
-    if (j->at == first || (*first == '0' && j->at - first > 1) || (j->at < j->end && strchr(".eE+-", *j->at) && *j->at))
+    if (j->at == first || (*first == '0' && j->at - first > 1) ||
+        (j->at < j->end && strchr(".eE+-", *j->at) && *j->at))
         return json_fail(j, "not a whole number");
     *out = v;
     return EAS_OK;

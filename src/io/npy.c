@@ -7,15 +7,30 @@ static const struct npy_dtype {
     const char *name;
     int8_t dtype;
 } npy_dtypes[] = {
-    {"b1", EAS_BOOL}, {"i1", EAS_I8},  {"i2", EAS_I16}, {"i4", EAS_I32}, {"i8", EAS_I64}, {"u1", EAS_U8},   {"u2", EAS_U16},
-    {"u4", EAS_U32},  {"u8", EAS_U64}, {"f2", EAS_F16}, {"f4", EAS_F32}, {"f8", EAS_F64}, {"V2", EAS_BF16}, /* NumPy knows no bfloat16 */
+    {"b1", EAS_BOOL},
+    {"i1", EAS_I8},
+    {"i2", EAS_I16},
+    {"i4", EAS_I32},
+    {"i8", EAS_I64},
+    {"u1", EAS_U8},
+    {"u2", EAS_U16},
+    /* NumPy knows no bfloat16 */
+    {"u4", EAS_U32},
+    {"u8", EAS_U64},
+    {"f2", EAS_F16},
+    {"f4", EAS_F32},
+    {"f8", EAS_F64},
+    {"V2", EAS_BF16},
 };
 
 typedef struct cursor {
     const char *at, *end, *name;
 } cursor;
 
-static eas_status bad(const cursor *c, const char *what) { return base_fail(EAS_ERR_VALUE, "'%s': the npy header %s", c->name, what); }
+static eas_status bad(const cursor *c, const char *what)
+{
+    return base_fail(EAS_ERR_VALUE, "'%s': the npy header %s", c->name, what);
+}
 
 static char next(cursor *c)
 {
@@ -106,7 +121,10 @@ static eas_status read_dict(cursor *c, npy_head *h)
             st = bad(c, "lacks a ':'");
         if (st)
             return st;
-        unsigned bit = !strcmp(key, "descr") ? 1 : !strcmp(key, "fortran_order") ? 2 : !strcmp(key, "shape") ? 4 : 0;
+        unsigned bit = !strcmp(key, "descr")         ? 1
+                     : !strcmp(key, "fortran_order") ? 2
+                     : !strcmp(key, "shape")         ? 4
+                                                     : 0;
         if (!bit || seen & bit)
             return bad(c, bit ? "has a key twice" : "has a key that the format does not know");
         seen |= bit;
@@ -153,7 +171,8 @@ void npy_write(str *s, eas_dtype dt, int rank, const int64_t *shape)
     for (size_t i = 0; i < sizeof npy_dtypes / sizeof *npy_dtypes; i++)
         if (npy_dtypes[i].dtype == (int)dt)
             type = npy_dtypes[i].name;
-    str_add(&d, "{'descr': '%c%s', 'fortran_order': False, 'shape': (", eas_dtype_size(dt) == 1 ? '|' : '<', type);
+    str_add(&d, "{'descr': '%c%s', 'fortran_order': False, 'shape': (", eas_dtype_size(dt) == 1 ? '|' : '<',
+            type);
     for (int i = 0; i < rank; i++)
         str_add(&d, i ? ", %lld" : "%lld", (long long)shape[i]);
     str_add(&d, rank == 1 ? ",), }" : "), }");
@@ -175,7 +194,8 @@ eas_status io_parse_npy(eas_weights *w, uint32_t file, const char *path)
     npy_head h;
     int r = npy_read(f->at, f->len, path, &h);
     if (r)
-        return r == NPY_MORE ? base_fail(EAS_ERR_VALUE, "%s: ends in the middle of its header", path) : (eas_status)r;
+        return r == NPY_MORE ? base_fail(EAS_ERR_VALUE, "%s: ends in the middle of its header", path)
+                             : (eas_status)r;
     int64_t *shape = arena_alloc(&w->arena, sizeof h.shape);
     io_entry e = {.name = "arr_0",
                   .stored = arena_strdup(&w->arena, h.descr),
@@ -192,8 +212,8 @@ eas_status io_parse_npy(eas_weights *w, uint32_t file, const char *path)
     memcpy(shape, h.shape, sizeof h.shape);
     eas_status st = io_count(path, h.rank, shape, &e.count);
     if (!st && h.dtype >= 0 && e.len != (uint64_t)e.count * eas_dtype_size((eas_dtype)h.dtype))
-        st = base_fail(EAS_ERR_VALUE, "%s: %lld elements of %s should follow the header, and %llu bytes do", path, (long long)e.count, h.descr,
-                       (unsigned long long)e.len);
+        st = base_fail(EAS_ERR_VALUE, "%s: %lld elements of %s should follow the header, and %llu bytes do",
+                       path, (long long)e.count, h.descr, (unsigned long long)e.len);
     w->format = "npy";
     return st ? st : io_add(w, &e);
 }

@@ -10,7 +10,10 @@ typedef struct zip {
     const char *path;
 } zip;
 
-static eas_status bad(const zip *z, const char *what) { return base_fail(EAS_ERR_VALUE, "%s: the archive %s", z->path, what); }
+static eas_status bad(const zip *z, const char *what)
+{
+    return base_fail(EAS_ERR_VALUE, "%s: the archive %s", z->path, what);
+}
 
 /* Where the central directory is, and how many entries it has. */
 static eas_status find_directory(const zip *z, uint64_t *at, uint64_t *count)
@@ -33,7 +36,9 @@ static eas_status find_directory(const zip *z, uint64_t *at, uint64_t *count)
         *count = io_u64(p + q + 32);
         *at = io_u64(p + q + 48);
     }
-    return *at > n ? bad(z, "has its directory beyond its end") : *count > n / 46 ? bad(z, "says it has more entries than fit") : EAS_OK;
+    return *at > n         ? bad(z, "has its directory beyond its end")
+         : *count > n / 46 ? bad(z, "says it has more entries than fit")
+                           : EAS_OK;
 }
 
 typedef struct member {
@@ -76,7 +81,12 @@ static eas_status read_member(const zip *z, uint64_t *at, arena *a, member *m)
     size_t name = io_u16(p + 28), extra = io_u16(p + 30), comment = io_u16(p + 32);
     if (left - 46 < name + extra + comment)
         return bad(z, "has a directory that is cut off");
-    *m = (member){arena_strndup(a, (const char *)p + 46, name), io_u16(p + 10), io_u32(p + 16), io_u32(p + 20), io_u32(p + 24), io_u32(p + 42)};
+    *m = (member){arena_strndup(a, (const char *)p + 46, name),
+                  io_u16(p + 10),
+                  io_u32(p + 16),
+                  io_u32(p + 20),
+                  io_u32(p + 24),
+                  io_u32(p + 42)};
     *at += 46 + name + extra + comment;
     if (!m->name)
         return base_fail_oom(name);
@@ -85,8 +95,9 @@ static eas_status read_member(const zip *z, uint64_t *at, arena *a, member *m)
     if (io_u16(p + 8) & 1)
         return base_fail(EAS_ERR_VALUE, "%s: '%s' is encrypted", z->path, m->name);
     if (m->method != STORED && m->method != DEFLATED)
-        return base_fail(EAS_ERR_VALUE, "%s: '%s' is compressed by method %u; only stored and deflated entries can be read", z->path, m->name,
-                         m->method);
+        return base_fail(EAS_ERR_VALUE,
+                         "%s: '%s' is compressed by method %u; only stored and deflated entries can be read",
+                         z->path, m->name, m->method);
     return read_zip64(z, p + 46 + name, extra, m);
 }
 
@@ -109,7 +120,8 @@ static eas_status read_head(const zip *z, const member *m, uint64_t at, npy_head
 {
     if (m->method == STORED) {
         int r = npy_read(z->f->at + at, (size_t)m->size, m->name, h);
-        return r == NPY_MORE ? base_fail(EAS_ERR_VALUE, "%s: '%s' ends in its header", z->path, m->name) : (eas_status)r;
+        return r == NPY_MORE ? base_fail(EAS_ERR_VALUE, "%s: '%s' ends in its header", z->path, m->name)
+                             : (eas_status)r;
     }
     size_t room = HEAD_ROOM, made;
     for (;;) {
@@ -117,7 +129,8 @@ static eas_status read_head(const zip *z, const member *m, uint64_t at, npy_head
         uint8_t *p = malloc(want + 1);
         if (!p)
             return base_fail_oom(want);
-        int r = io_inflate(z->f->at + at, (size_t)m->packed, p, want, &made) ? npy_read(p, made, m->name, h) : -1000;
+        int r = io_inflate(z->f->at + at, (size_t)m->packed, p, want, &made) ? npy_read(p, made, m->name, h)
+                                                                             : -1000;
         free(p);
         if (r == -1000)
             return base_fail(EAS_ERR_VALUE, "%s: '%s' has a malformed deflate stream", z->path, m->name);
@@ -162,12 +175,12 @@ static eas_status add_member(eas_weights *w, uint32_t file, const zip *z, member
     if ((st = io_count(e.name, h.rank, shape, &e.count)))
         return st;
     if (h.dtype >= 0 && m->size - h.size != (uint64_t)e.count * eas_dtype_size((eas_dtype)h.dtype))
-        return base_fail(EAS_ERR_VALUE, "%s: '%s' has %llu bytes, which its shape does not give", z->path, e.name,
-                         (unsigned long long)(m->size - h.size));
+        return base_fail(EAS_ERR_VALUE, "%s: '%s' has %llu bytes, which its shape does not give", z->path,
+                         e.name, (unsigned long long)(m->size - h.size));
     /* A deflate stream gives at most 1032 bytes for one: what says more would only make us allocate. */
     if (e.how == IO_DEFLATED && m->size / 1100 > m->packed)
-        return base_fail(EAS_ERR_VALUE, "%s: '%s' says it has %llu bytes in %llu deflated ones", z->path, e.name, (unsigned long long)m->size,
-                         (unsigned long long)m->packed);
+        return base_fail(EAS_ERR_VALUE, "%s: '%s' says it has %llu bytes in %llu deflated ones", z->path,
+                         e.name, (unsigned long long)m->size, (unsigned long long)m->packed);
     return io_add(w, &e);
 }
 

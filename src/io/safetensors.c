@@ -1,6 +1,8 @@
-/* safetensors.c: reading. Eight bytes with the length of a header in JSON, the header, then the data of all tensors, one after the other.
+/* safetensors.c: reading. Eight bytes with the length of a header in JSON, the header, then the data of all
+ * tensors, one after the other.
  *
- * As the format asks, the data may have no holes and no overlaps, and nothing may follow it: a file that two programs read in two ways is refused.
+ * As the format asks, the data may have no holes and no overlaps, and nothing may follow it: a file that two
+ * programs read in two ways is refused.
  */
 #include "io.h"
 
@@ -8,16 +10,19 @@
 
 #define MOST_HEADER 100000000u
 
-/* Every dtype of the format: its bits, and ours (-1: none, so the file opens but that tensor cannot be read). */
+/* Every dtype of the format: its bits, and ours (-1: none, so the file opens but that tensor cannot be read).
+ */
 static const struct st_dtype {
     const char *name;
     uint8_t bits;
     int8_t dtype;
 } st_dtypes[] = {
-    {"BOOL", 8, EAS_BOOL},  {"U8", 8, EAS_U8},    {"I8", 8, EAS_I8},      {"I16", 16, EAS_I16},   {"U16", 16, EAS_U16}, {"F16", 16, EAS_F16},
-    {"BF16", 16, EAS_BF16}, {"I32", 32, EAS_I32}, {"U32", 32, EAS_U32},   {"F32", 32, EAS_F32},   {"F64", 64, EAS_F64}, {"I64", 64, EAS_I64},
-    {"U64", 64, EAS_U64},   {"F8_E4M3", 8, -1},   {"F8_E5M2", 8, -1},     {"F8_E8M0", 8, -1},     {"F4", 4, -1},        {"F6_E2M3", 6, -1},
-    {"F6_E3M2", 6, -1},     {"C64", 64, -1},      {"F8_E4M3FNUZ", 8, -1}, {"F8_E5M2FNUZ", 8, -1},
+    {"BOOL", 8, EAS_BOOL},  {"U8", 8, EAS_U8},      {"I8", 8, EAS_I8},      {"I16", 16, EAS_I16},
+    {"U16", 16, EAS_U16},   {"F16", 16, EAS_F16},   {"BF16", 16, EAS_BF16}, {"I32", 32, EAS_I32},
+    {"U32", 32, EAS_U32},   {"F32", 32, EAS_F32},   {"F64", 64, EAS_F64},   {"I64", 64, EAS_I64},
+    {"U64", 64, EAS_U64},   {"F8_E4M3", 8, -1},     {"F8_E5M2", 8, -1},     {"F8_E8M0", 8, -1},
+    {"F4", 4, -1},          {"F6_E2M3", 6, -1},     {"F6_E3M2", 6, -1},     {"C64", 64, -1},
+    {"F8_E4M3FNUZ", 8, -1}, {"F8_E5M2FNUZ", 8, -1},
 };
 
 static const struct st_dtype *find_dtype(const char *name)
@@ -70,7 +75,10 @@ static eas_status read_field(json *j, arena *a, io_entry *e, unsigned *seen, uin
     st = st ? st : json_expect(j, ':');
     if (st)
         return st;
-    unsigned bit = !strcmp(key, "dtype") ? HAS_DTYPE : !strcmp(key, "shape") ? HAS_SHAPE : !strcmp(key, "data_offsets") ? HAS_OFFSETS : 0;
+    unsigned bit = !strcmp(key, "dtype")        ? HAS_DTYPE
+                 : !strcmp(key, "shape")        ? HAS_SHAPE
+                 : !strcmp(key, "data_offsets") ? HAS_OFFSETS
+                                                : 0;
     if (bit & *seen)
         return json_fail(j, "tensor '%s' has two of \"%s\"", e->name, key);
     *seen |= bit;
@@ -91,7 +99,8 @@ static eas_status size_of(const json *j, io_entry *e, uint64_t *bytes)
 {
     const struct st_dtype *d = find_dtype(e->stored);
     if (!d)
-        return json_fail(j, "tensor '%s' has dtype \"%s\", which the format does not know", e->name, e->stored);
+        return json_fail(j, "tensor '%s' has dtype \"%s\", which the format does not know", e->name,
+                         e->stored);
     e->dtype = d->dtype;
     eas_status st = io_count(e->name, e->rank, e->shape, &e->count);
     if (st)
@@ -104,7 +113,8 @@ static eas_status size_of(const json *j, io_entry *e, uint64_t *bytes)
     return EAS_OK;
 }
 
-static eas_status read_tensor(json *j, eas_weights *w, char *name, uint32_t file, uint64_t begin, uint64_t room)
+static eas_status read_tensor(json *j, eas_weights *w, char *name, uint32_t file, uint64_t begin,
+                              uint64_t room)
 {
     io_entry e = {.name = name, .file = file, .dtype = -1};
     unsigned seen = 0;
@@ -119,21 +129,27 @@ static eas_status read_tensor(json *j, eas_weights *w, char *name, uint32_t file
     if (st)
         return st;
     if (seen != (HAS_DTYPE | HAS_SHAPE | HAS_OFFSETS))
-        return json_fail(j, "tensor '%s' lacks \"%s\"", name, !(seen & HAS_DTYPE) ? "dtype" : !(seen & HAS_SHAPE) ? "shape" : "data_offsets");
+        return json_fail(j, "tensor '%s' lacks \"%s\"", name,
+                         !(seen & HAS_DTYPE)   ? "dtype"
+                         : !(seen & HAS_SHAPE) ? "shape"
+                                               : "data_offsets");
     if ((st = size_of(j, &e, &bytes)))
         return st;
     if (from > to || to > room)
-        return json_fail(j, "tensor '%s' lies at %llu to %llu of %llu bytes", name, (unsigned long long)from, (unsigned long long)to,
-                         (unsigned long long)room);
+        return json_fail(j, "tensor '%s' lies at %llu to %llu of %llu bytes", name, (unsigned long long)from,
+                         (unsigned long long)to, (unsigned long long)room);
     if (to - from != bytes)
-        return json_fail(j, "tensor '%s' takes %llu bytes by its shape and has %llu", name, (unsigned long long)bytes,
-                         (unsigned long long)(to - from));
+        return json_fail(j, "tensor '%s' takes %llu bytes by its shape and has %llu", name,
+                         (unsigned long long)bytes, (unsigned long long)(to - from));
     e.at = begin + from;
     e.len = bytes;
     return io_add(w, &e);
 }
 
-static int by_key(const void *a, const void *b) { return strcmp(((const io_meta *)a)->key, ((const io_meta *)b)->key); }
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const io_meta *)a)->key, ((const io_meta *)b)->key);
+}
 
 /* Sorts them, to find keys that are there twice. */
 static eas_status check_keys(const json *j, io_meta *m, uint32_t n)
@@ -171,7 +187,8 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Entries from `first` on cover bytes begin to end exactly. */
-static eas_status check_cover(const json *j, const eas_weights *w, uint32_t first, uint64_t begin, uint64_t end)
+static eas_status check_cover(const json *j, const eas_weights *w, uint32_t first, uint64_t begin,
+                              uint64_t end)
 {
     uint32_t n = w->entries.len - first;
     const io_entry **order = malloc(sizeof *order * ((size_t)n + 1)), *e = NULL;
@@ -190,7 +207,8 @@ static eas_status check_cover(const json *j, const eas_weights *w, uint32_t firs
     }
     free(order);
     if (!st && at != end)
-        st = base_fail(EAS_ERR_VALUE, "%s: the tensors end at byte %llu, the file at %llu", j->what, (unsigned long long)at, (unsigned long long)end);
+        st = base_fail(EAS_ERR_VALUE, "%s: the tensors end at byte %llu, the file at %llu", j->what,
+                       (unsigned long long)at, (unsigned long long)end);
     return st;
 }
 
@@ -228,11 +246,13 @@ eas_status io_parse_safetensors(eas_weights *w, uint32_t file, const char *path)
     if (f->len < 8)
         return base_fail(EAS_ERR_VALUE, "%s: %zu bytes are no safetensors file", path, f->len);
     if (n > MOST_HEADER)
-        return base_fail(EAS_ERR_VALUE, "%s: a header of %llu bytes is more than safetensors allows (%u): is it a safetensors file?", path,
-                         (unsigned long long)n, MOST_HEADER);
+        return base_fail(
+            EAS_ERR_VALUE,
+            "%s: a header of %llu bytes is more than safetensors allows (%u): is it a safetensors file?",
+            path, (unsigned long long)n, MOST_HEADER);
     if (n > f->len - 8)
-        return base_fail(EAS_ERR_VALUE, "%s: the header should have %llu bytes, but the file ends after %zu", path, (unsigned long long)n,
-                         f->len - 8);
+        return base_fail(EAS_ERR_VALUE, "%s: the header should have %llu bytes, but the file ends after %zu",
+                         path, (unsigned long long)n, f->len - 8);
     const char *text = (const char *)f->at + 8;
     char what[256];
     snprintf(what, sizeof what, "%.240s", path);
@@ -247,7 +267,10 @@ typedef struct shard_name {
 } shard_name;
 
 /* A shard lies beside its index: a name with a folder in it could be any file of the machine. */
-static bool plain_name(const char *s) { return *s && !strchr(s, '/') && !strchr(s, '\\') && strcmp(s, ".") && strcmp(s, ".."); }
+static bool plain_name(const char *s)
+{
+    return *s && !strchr(s, '/') && !strchr(s, '\\') && strcmp(s, ".") && strcmp(s, "..");
+}
 
 static eas_status read_map(json *j, arena *a, void *list)
 {
@@ -300,10 +323,12 @@ static eas_status open_shard(eas_weights *w, const char *path, const shard_name 
             *(c < 0 ? &low : &high) = c < 0 ? mid + 1 : mid;
         }
         if (low >= high)
-            return base_fail(EAS_ERR_VALUE, "%s: has tensor '%s', which the index does not place there", path, w->entries.at[i].name);
+            return base_fail(EAS_ERR_VALUE, "%s: has tensor '%s', which the index does not place there", path,
+                             w->entries.at[i].name);
     }
     if (w->entries.len - first != n)
-        return base_fail(EAS_ERR_VALUE, "%s: has %u tensors, the index places %u there", path, w->entries.len - first, n);
+        return base_fail(EAS_ERR_VALUE, "%s: has %u tensors, the index places %u there", path,
+                         w->entries.len - first, n);
     return EAS_OK;
 }
 

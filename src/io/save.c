@@ -1,12 +1,15 @@
-/* save.c: writing safetensors, npy and npz. A file is made beside its place and renamed, so readers see the old one or the whole new one. */
+/* save.c: writing safetensors, npy and npz. A file is made beside its place and renamed, so readers see the
+ * old one or the whole new one. */
 #include "io.h"
 
 #include <stdio.h>
 
 /* ---- elements in C order, on the host ---- */
-static void copy_strided(uint8_t *dst, const uint8_t *src, int rank, const int64_t *shape, const int64_t *strides, size_t size)
+static void copy_strided(uint8_t *dst, const uint8_t *src, int rank, const int64_t *shape,
+                         const int64_t *strides, size_t size)
 {
-    int64_t at[EAS_MAX_RANK] = {0}, last = rank ? shape[rank - 1] : 1, step = rank ? strides[rank - 1] * (int64_t)size : 0;
+    int64_t at[EAS_MAX_RANK] = {0}, last = rank ? shape[rank - 1] : 1,
+            step = rank ? strides[rank - 1] * (int64_t)size : 0;
     for (;;) {
         const uint8_t *p = src;
         for (int i = 0; i < rank - 1; i++)
@@ -57,7 +60,9 @@ eas_status io_item_bytes(const io_item *it, const void **data, void **own, const
             *(strides[i] < 0 ? &low : &high) += (it->shape[i] - 1) * strides[i];
         size_t n = (size_t)(high - low + 1) * size;
         all = malloc(n);
-        st = all ? eas_device_copy(NULL, all, eas_buffer_device(buf), (uint8_t *)eas_buffer_address(buf) + (offset + low) * (int64_t)size, n, hooks)
+        st = all ? eas_device_copy(NULL, all, eas_buffer_device(buf),
+                                   (uint8_t *)eas_buffer_address(buf) + (offset + low) * (int64_t)size, n,
+                                   hooks)
                  : base_fail_oom(n);
         host = all ? all - (offset + low) * (int64_t)size : NULL;
     }
@@ -74,8 +79,9 @@ eas_status io_item_bytes(const io_item *it, const void **data, void **own, const
 static const char *st_name(eas_dtype dt)
 {
     static const char *const names[EAS_NDTYPES] = {
-        [EAS_BOOL] = "BOOL", [EAS_I8] = "I8",   [EAS_I16] = "I16", [EAS_I32] = "I32",   [EAS_I64] = "I64", [EAS_U8] = "U8",  [EAS_U16] = "U16",
-        [EAS_U32] = "U32",   [EAS_U64] = "U64", [EAS_F16] = "F16", [EAS_BF16] = "BF16", [EAS_F32] = "F32", [EAS_F64] = "F64"};
+        [EAS_BOOL] = "BOOL", [EAS_I8] = "I8",   [EAS_I16] = "I16", [EAS_I32] = "I32", [EAS_I64] = "I64",
+        [EAS_U8] = "U8",     [EAS_U16] = "U16", [EAS_U32] = "U32", [EAS_U64] = "U64", [EAS_F16] = "F16",
+        [EAS_BF16] = "BF16", [EAS_F32] = "F32", [EAS_F64] = "F64"};
     return names[dt];
 }
 
@@ -107,7 +113,8 @@ static void put_header(str *s, int n, const io_item *const *order, int nmeta, co
         str_add(s, ":{\"dtype\":\"%s\",\"shape\":[", st_name(it->dtype));
         for (int k = 0; k < it->rank; k++)
             str_add(s, k ? ",%lld" : "%lld", (long long)it->shape[k]);
-        str_add(s, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at, (unsigned long long)(at + it->bytes));
+        str_add(s, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at,
+                (unsigned long long)(at + it->bytes));
         at += it->bytes;
     }
     str_put(s, "}", 1);
@@ -126,7 +133,8 @@ static void write_item(io_writer *w, const io_item *it, const eas_launch *hooks)
     free(own);
 }
 
-eas_status io_save_safetensors(const char *path, int n, const io_item *items, int nmeta, const char *const *meta, const eas_launch *hooks)
+eas_status io_save_safetensors(const char *path, int n, const io_item *items, int nmeta,
+                               const char *const *meta, const eas_launch *hooks)
 {
     const io_item **order = malloc(sizeof *order * ((size_t)n + 1));
     str s = {0};
@@ -172,7 +180,12 @@ typedef struct member {
     uint64_t local, packed, size;
     uint32_t crc;
 } member;
-enum { VERSION = 20, VERSION64 = 45, UTF8 = 0x800, DOS_DATE = 0x21 /* 1980-01-01: the same bytes each time */ };
+enum {
+    VERSION = 20,
+    VERSION64 = 45,
+    UTF8 = 0x800,
+    DOS_DATE = 0x21 /* 1980-01-01: the same bytes each time */
+};
 
 /* What local headers and the directory have in common, from the version to the length of the name. */
 static void put_common(str *s, const member *m, int method, size_t name)
@@ -207,7 +220,8 @@ static void put_local(str *s, const member *m, int method, const char *name)
 {
     enum { PADDING = 0xD935 };
     bool wide = m->packed >= UINT32_MAX || m->size >= UINT32_MAX;
-    size_t n = strlen(name), extra = wide ? 20 : 0, pad = (64 - (m->local + 30 + n + 4 + extra + 4) % 64) % 64;
+    size_t n = strlen(name), extra = wide ? 20 : 0,
+           pad = (64 - (m->local + 30 + n + 4 + extra + 4) % 64) % 64;
     str_put(s, "PK\3\4", 4);
     put_common(s, m, method, n);
     put16(s, extra + 4 + pad);
@@ -306,7 +320,8 @@ static void write_member(io_writer *w, const io_item *it, bool compressed, membe
     free(own);
 }
 
-eas_status io_save_npz(const char *path, int n, const io_item *items, bool compressed, const eas_launch *hooks)
+eas_status io_save_npz(const char *path, int n, const io_item *items, bool compressed,
+                       const eas_launch *hooks)
 {
     member *m = calloc((size_t)n + 1, sizeof *m);
     str s = {0};
@@ -336,7 +351,10 @@ static bool ends_with(const char *s, const char *end)
     return n >= k && !strcmp(s + n - k, end);
 }
 
-static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 static eas_status check_names(int n, const char *const *names)
 {
@@ -368,13 +386,14 @@ static eas_status make_items(int n, const char *const *names, eas_node *const *n
         for (int k = 0; k < it->rank; k++)
             it->bytes *= (uint64_t)it->shape[k];
         if (eas_node_batch_dims(nodes[i]))
-            return base_fail(EAS_ERR_RUNTIME, "tensor '%s' belongs to a vmap: save results outside of it", names[i]);
+            return base_fail(EAS_ERR_RUNTIME, "tensor '%s' belongs to a vmap: save results outside of it",
+                             names[i]);
     }
     return EAS_OK;
 }
 
-eas_status eas_weights_save(const char *path, int n, const char *const *names, eas_node *const *nodes, int nmeta, const char *const *meta,
-                            int compressed, const eas_launch *hooks)
+eas_status eas_weights_save(const char *path, int n, const char *const *names, eas_node *const *nodes,
+                            int nmeta, const char *const *meta, int compressed, const eas_launch *hooks)
 {
     NEED(path, EAS_ERR_VALUE);
     NEED(n <= 0 || (names && nodes), EAS_ERR_VALUE);
@@ -393,11 +412,16 @@ eas_status eas_weights_save(const char *path, int n, const char *const *names, e
     if (!st && ends_with(path, ".npz"))
         st = io_save_npz(path, n, items, compressed != 0, hooks);
     else if (!st && ends_with(path, ".npy"))
-        st = n == 1 ? io_save_npy(path, items, hooks) : base_fail(EAS_ERR_VALUE, "%s: an .npy file holds one tensor, not %d; use .npz", path, n);
+        st = n == 1
+               ? io_save_npy(path, items, hooks)
+               : base_fail(EAS_ERR_VALUE, "%s: an .npy file holds one tensor, not %d; use .npz", path, n);
     else if (!st && ends_with(path, ".safetensors"))
         st = io_save_safetensors(path, n, items, nmeta, meta, hooks);
     else if (!st)
-        st = base_fail(EAS_ERR_VALUE, "%s: the name does not end in .safetensors, .npz or .npy, so it is not known how to write it", path);
+        st = base_fail(
+            EAS_ERR_VALUE,
+            "%s: the name does not end in .safetensors, .npz or .npy, so it is not known how to write it",
+            path);
     free(items);
     return st;
 }

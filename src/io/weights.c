@@ -1,4 +1,5 @@
-/* weights.c: eas_weights, the tensors of a file: opening by content, looking, and tensors or slices of them as nodes. */
+/* weights.c: eas_weights, the tensors of a file: opening by content, looking, and tensors or slices of them
+ * as nodes. */
 #include "io.h"
 
 #include <stdio.h>
@@ -18,14 +19,23 @@ eas_status io_count(const char *name, int rank, const int64_t *shape, int64_t *c
     return EAS_OK;
 }
 
-eas_status io_add(eas_weights *w, const io_entry *e) { return vec_push(&w->entries, *e) ? EAS_OK : base_fail_oom(sizeof *e); }
-eas_status io_add_meta(eas_weights *w, const io_meta *m) { return vec_push(&w->metas, *m) ? EAS_OK : base_fail_oom(sizeof *m); }
+eas_status io_add(eas_weights *w, const io_entry *e)
+{
+    return vec_push(&w->entries, *e) ? EAS_OK : base_fail_oom(sizeof *e);
+}
+eas_status io_add_meta(eas_weights *w, const io_meta *m)
+{
+    return vec_push(&w->metas, *m) ? EAS_OK : base_fail_oom(sizeof *m);
+}
 
 typedef struct named {
     const char *name;
     uint32_t index;
 } named;
-static int by_name(const void *a, const void *b) { return strcmp(((const named *)a)->name, ((const named *)b)->name); }
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const named *)a)->name, ((const named *)b)->name);
+}
 
 eas_status io_finish(eas_weights *w, const char *path)
 {
@@ -61,7 +71,8 @@ static eas_status parse(eas_weights *w, const char *path)
         return io_parse_gguf(w, 0, path);
     if (f->len >= 6 && !memcmp(f->at, "\x93NUMPY", 6))
         return io_parse_npy(w, 0, path);
-    if (f->len >= 4 && (!memcmp(f->at, "PK\3\4", 4) || !memcmp(f->at, "PK\5\6", 4)) && (!ends_with(path, ".safetensors") || f->at[7]))
+    if (f->len >= 4 && (!memcmp(f->at, "PK\3\4", 4) || !memcmp(f->at, "PK\5\6", 4)) &&
+        (!ends_with(path, ".safetensors") || f->at[7]))
         return io_parse_npz(w, 0, path);
     if (ends_with(path, ".json"))
         return io_open_index(w, path);
@@ -204,18 +215,22 @@ static eas_status wrong_sum(const io_entry *e)
     return base_fail(EAS_ERR_VALUE, "tensor '%s' is damaged: its checksum is not the one stored", e->name);
 }
 
-static eas_status decode_plain(const io_entry *e, const io_file *f, int64_t first, int64_t count, uint8_t *dst)
+static eas_status decode_plain(const io_entry *e, const io_file *f, int64_t first, int64_t count,
+                               uint8_t *dst)
 {
     size_t size = eas_dtype_size((eas_dtype)e->dtype);
-    if (e->check && count == e->count && io_crc32(0, f->at + e->at - e->head, (size_t)(e->head + e->len)) != e->crc)
+    if (e->check && count == e->count &&
+        io_crc32(0, f->at + e->at - e->head, (size_t)(e->head + e->len)) != e->crc)
         return wrong_sum(e);
     memcpy(dst, f->at + e->at + (uint64_t)first * size, (size_t)count * size);
     return EAS_OK;
 }
 
-static eas_status decode_deflated(const io_entry *e, const io_file *f, int64_t first, int64_t count, uint8_t *dst)
+static eas_status decode_deflated(const io_entry *e, const io_file *f, int64_t first, int64_t count,
+                                  uint8_t *dst)
 {
-    size_t size = eas_dtype_size((eas_dtype)e->dtype), all = (size_t)e->head + (size_t)e->count * size, made = 0;
+    size_t size = eas_dtype_size((eas_dtype)e->dtype), all = (size_t)e->head + (size_t)e->count * size,
+           made = 0;
     uint8_t *p = malloc(all + 1);
     if (!p)
         return base_fail_oom(all);
@@ -285,8 +300,8 @@ static eas_status make_part(const io_entry *e, const int64_t *start, const int64
     for (int i = 0; i < e->rank; i++) {
         int64_t s = start ? start[i] : 0, n = size ? size[i] : e->shape[i];
         if (s < 0 || n < 0 || s > e->shape[i] || n > e->shape[i] - s)
-            return base_fail(EAS_ERR_INDEX, "tensor '%s': %lld elements from %lld of axis %d, which has %lld", e->name, (long long)n, (long long)s, i,
-                             (long long)e->shape[i]);
+            return base_fail(EAS_ERR_INDEX, "tensor '%s': %lld elements from %lld of axis %d, which has %lld",
+                             e->name, (long long)n, (long long)s, i, (long long)e->shape[i]);
         p->shape[i] = n;
         empty |= n == 0;
         p->first += s * p->strides[i];
@@ -299,22 +314,26 @@ static eas_status make_part(const io_entry *e, const int64_t *start, const int64
 
 static bool in_place(const eas_weights *w, const io_entry *e)
 {
-    return e->how == IO_PLAIN && !e->swap && (uintptr_t)(w->files.at[e->file]->at + e->at) % eas_dtype_size((eas_dtype)e->dtype) == 0;
+    return e->how == IO_PLAIN && !e->swap &&
+           (uintptr_t)(w->files.at[e->file]->at + e->at) % eas_dtype_size((eas_dtype)e->dtype) == 0;
 }
 
 static eas_status node_over(eas_buffer *buf, const io_entry *e, const part *p, int64_t offset, eas_node **out)
 {
-    eas_status st = eas_node_from_buffer(buf, (eas_dtype)e->dtype, e->rank, p->shape, offset, p->strides, out);
+    eas_status st =
+        eas_node_from_buffer(buf, (eas_dtype)e->dtype, e->rank, p->shape, offset, p->strides, out);
     eas_buffer_release(buf);
     return st;
 }
 
-static eas_status node_in_place(eas_weights *w, const io_entry *e, const part *p, eas_device *cpu, eas_node **out)
+static eas_status node_in_place(eas_weights *w, const io_entry *e, const part *p, eas_device *cpu,
+                                eas_node **out)
 {
     eas_buffer *buf;
     io_file *f = io_file_retain(w->files.at[e->file]);
     size_t size = eas_dtype_size((eas_dtype)e->dtype);
-    eas_status st = eas_buffer_wrap(cpu, f->at + e->at + (size_t)p->first * size, (size_t)(p->last - p->first) * size, io_file_release, f, &buf);
+    eas_status st = eas_buffer_wrap(cpu, f->at + e->at + (size_t)p->first * size,
+                                    (size_t)(p->last - p->first) * size, io_file_release, f, &buf);
     if (st) {
         io_file_release(f);
         return st;
@@ -322,7 +341,8 @@ static eas_status node_in_place(eas_weights *w, const io_entry *e, const part *p
     return node_over(buf, e, p, 0, out);
 }
 
-static eas_status node_decoded(eas_weights *w, const io_entry *e, const part *p, eas_device *cpu, eas_node **out)
+static eas_status node_decoded(eas_weights *w, const io_entry *e, const part *p, eas_device *cpu,
+                               eas_node **out)
 {
     eas_buffer *buf;
     int64_t block = e->how == IO_BLOCKS ? ggml_find(e->type)->block : 1;
@@ -347,7 +367,9 @@ eas_status eas_weights_slice(eas_weights *w, int i, const int64_t *start, const 
         return base_fail(EAS_ERR_INDEX, "tensor %d of %u", i, w->entries.len);
     const io_entry *e = &w->entries.at[i];
     if (e->dtype < 0)
-        return base_fail(EAS_ERR_TYPE, "tensor '%s' is stored as %s, which tensors cannot hold: convert the file first", e->name, e->stored);
+        return base_fail(EAS_ERR_TYPE,
+                         "tensor '%s' is stored as %s, which tensors cannot hold: convert the file first",
+                         e->name, e->stored);
     eas_status st = eas_device_get("cpu", &cpu);
     st = st ? st : make_part(e, start, size, &p);
     if (st)
@@ -355,7 +377,10 @@ eas_status eas_weights_slice(eas_weights *w, int i, const int64_t *start, const 
     return (in_place(w, e) ? node_in_place : node_decoded)(w, e, &p, cpu, out);
 }
 
-eas_status eas_weights_node(eas_weights *w, int i, eas_node **out) { return eas_weights_slice(w, i, NULL, NULL, out); }
+eas_status eas_weights_node(eas_weights *w, int i, eas_node **out)
+{
+    return eas_weights_slice(w, i, NULL, NULL, out);
+}
 
 eas_status eas_weights_raw(eas_weights *w, int i, const void **data, uint64_t *bytes)
 {

@@ -355,11 +355,14 @@ static pair erfc_exponent(maths *m, uint32_t a)
     return (pair){s.hi, add(m, s.lo, sq.lo)};
 }
 
-/* 1 - e^-g. In f32 e^-g is at most 0.26, so that its own errors count for a quarter of what they are, and a plain exponential will do, of an exponent whose last rounding is undone. */
+/* 1 - e^-g. In f32 e^-g is at most 0.26, so that its own errors count for a quarter of what they are, and a
+ * plain exponential will do, of an exponent whose last rounding is undone. */
 static uint32_t far_erf32(maths *m, uint32_t c)
 {
     rounded n;
-    uint32_t t = sub(m, c, num(m, 1)), q = horner(m, t, ERFC32 + 1, (int)(sizeof ERFC32 / sizeof *ERFC32) - 1), first = num(m, ERFC32[0]);
+    uint32_t t = sub(m, c, num(m, 1)),
+             q = horner(m, t, ERFC32 + 1, (int)(sizeof ERFC32 / sizeof *ERFC32) - 1),
+             first = num(m, ERFC32[0]);
     uint32_t g = fma3(m, t, q, first), lo = fma3(m, t, q, sub(m, first, g));
     uint32_t r = sub(m, reduce_exp(m, neg(m, g), &n, NULL), lo);
     return fma3(m, neg(m, HORNER(m, r, EXP32_WHOLE)), power_of_two(m, whole_of(m, n)), num(m, 1));
@@ -381,7 +384,8 @@ static uint32_t do_erf(maths *m, uint32_t x)
     uint32_t from = num2(m, 0.796875, 1), near = lt(m, a, from);
     c = pick(m, near, from, c);
     uint32_t big = m->wide ? far_erf64(m, c) : far_erf32(m, c);
-    uint32_t w = fma3(m, z, HORNER2(m, z, ERF32, ERF64), num2(m, -5.8635382771399236e-08, 1.533545961316588e-17));
+    uint32_t w =
+        fma3(m, z, HORNER2(m, z, ERF32, ERF64), num2(m, -5.8635382771399236e-08, 1.533545961316588e-17));
     uint32_t small = fma3(m, a, num2(m, 1.128379225730896, 1.1283791670955126), mul(m, a, w));
     uint32_t y = pick(m, near, small, pick(m, gt(m, a, top), one, big));
     return pick(m, op2(m, IR_NE, x, x), x, copy_sign(m, y, x));

@@ -57,7 +57,8 @@ static void redirect(const eas_kernel *k, const piece *p, int n, uint64_t *slot)
             }
 }
 
-static eas_status run_check(eas_kernel *k, const eas_launch *o, uint64_t *slot, const int64_t *count, const int64_t grid[3], eas_report *r)
+static eas_status run_check(eas_kernel *k, const eas_launch *o, uint64_t *slot, const int64_t *count,
+                            const int64_t grid[3], eas_report *r)
 {
     piece pieces[IR_MAX_PARAMS] = {0};
     int n = find_pieces(k, slot, count, pieces);
@@ -76,7 +77,8 @@ static eas_status run_check(eas_kernel *k, const eas_launch *o, uint64_t *slot, 
     return st;
 }
 
-eas_status eas_kernel_check(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, eas_report **out)
+eas_status eas_kernel_check(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o,
+                            eas_report **out)
 {
     NEED(k, EAS_ERR_HANDLE);
     NEED(out, EAS_ERR_HANDLE);
@@ -124,7 +126,10 @@ int eas_report_count(const eas_report *r)
 
 static eas_place place(const ir_place *p)
 {
-    return (eas_place){.file = p->file, .line = p->line, .program = {p->program[0], p->program[1], p->program[2]}, .thread = p->thread};
+    return (eas_place){.file = p->file,
+                       .line = p->line,
+                       .program = {p->program[0], p->program[1], p->program[2]},
+                       .thread = p->thread};
 }
 
 eas_finding eas_report_at(const eas_report *r, int i)
@@ -134,7 +139,8 @@ eas_finding eas_report_at(const eas_report *r, int i)
         return (eas_finding){0};
     const ir_finding *f = &r->r.findings.at[i];
     return (eas_finding){.kind = f->kind,
-                         .arg = f->buf && f->buf <= (uint32_t)r->ir->nparams ? r->ir->params[f->buf - 1].name : NULL,
+                         .arg = f->buf && f->buf <= (uint32_t)r->ir->nparams ? r->ir->params[f->buf - 1].name
+                                                                             : NULL,
                          .index = f->index,
                          .count = f->count,
                          .at = {place(&f->at[0]), place(&f->at[1])}};
@@ -142,7 +148,8 @@ eas_finding eas_report_at(const eas_report *r, int i)
 
 const char *eas_finding_name(eas_finding_kind kind)
 {
-    static const char *const names[] = {"write-write race", "read-write race", "divergent barrier", "uninitialised read", "out of bounds"};
+    static const char *const names[] = {"write-write race", "read-write race", "divergent barrier",
+                                        "uninitialised read", "out of bounds"};
     return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : "unknown finding";
 }
 
@@ -152,7 +159,8 @@ static void add_place(str *s, const eas_place *p, bool program)
 {
     str_add(s, "%s:%d", p->file ? p->file : "?", p->line);
     if (program)
-        str_add(s, " (program %lld, %lld, %lld", (long long)p->program[0], (long long)p->program[1], (long long)p->program[2]);
+        str_add(s, " (program %lld, %lld, %lld", (long long)p->program[0], (long long)p->program[1],
+                (long long)p->program[2]);
     else
         str_add(s, " (");
     if (p->thread >= 0)
@@ -175,7 +183,8 @@ static void add_finding(str *s, const eas_finding *f)
                 !race    ? ""
                 : across ? " between programs"
                          : " between threads without a barrier",
-                (long long)f->index, f->arg ? "\"" : "", f->arg ? f->arg : "a threadgroup array", f->arg ? "\"" : "");
+                (long long)f->index, f->arg ? "\"" : "", f->arg ? f->arg : "a threadgroup array",
+                f->arg ? "\"" : "");
         add_place(s, &f->at[0], true);
         if (race) {
             str_add(s, " and ");

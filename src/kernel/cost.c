@@ -1,7 +1,9 @@
-/* cost.c: a guess at the time of one program, to decide between the calling thread and the pool, and how to slice.
+/* cost.c: a guess at the time of one program, to decide between the calling thread and the pool, and how to
+ * slice.
  *
- * A nanosecond for about a dozen lanes of an instruction, loops by the trips that this launch's values allow. Off by a factor of a few is fine;
- * off by thousands would hold a lock for long, so what cannot be known counts as long.
+ * A nanosecond for about a dozen lanes of an instruction, loops by the trips that this launch's values allow.
+ * Off by a factor of a few is fine; off by thousands would hold a lock for long, so what cannot be known
+ * counts as long.
  */
 #include "kernel.h"
 

@@ -1,15 +1,18 @@
 /* cover.c: does a grid that was inferred from N cover what the kernel writes?
  *
- * The rule is ceil(N / block) programs, each with its block of N elements. A kernel in which program_id(0) numbers something else, rows for example, whose
- * lanes are a whole row of N, gets far too few, and would leave the rest of its output alone without a word. What tells the two apart: after the last program
- * of a right grid there is nothing left to write, masked off or out of the arguments; of a wrong one the next program would write to the next row. This is decided by intervals
- * (ranges.c), as bounds are, for that one program. It is asked only where the kernel gives reason to: where programs over blocks
- * of arguments that are longer than N are meant, the next program would write, too.
+ * The rule is ceil(N / block) programs, each with its block of N elements. A kernel in which program_id(0)
+ * numbers something else, rows for example, whose lanes are a whole row of N, gets far too few, and would
+ * leave the rest of its output alone without a word. What tells the two apart: after the last program of a
+ * right grid there is nothing left to write, masked off or out of the arguments; of a wrong one the next
+ * program would write to the next row. This is decided by intervals (ranges.c), as bounds are, for that one
+ * program. It is asked only where the kernel gives reason to: where programs over blocks of arguments that
+ * are longer than N are meant, the next program would write, too.
  */
 #include "kernel.h"
 
-/* Does the kernel take apart what it does by its block? Some value that depends on program_id(0) is then multiplied by a multiple of the block. With a
- * block of 1, programs are elements, unless each of them has N of its own. */
+/* Does the kernel take apart what it does by its block? Some value that depends on program_id(0) is then
+ * multiplied by a multiple of the block. With a block of 1, programs are elements, unless each of them has N
+ * of its own. */
 static bool by_blocks(const eas_ir *ir, int64_t block, int size_n, const bool *pid)
 {
     bool rows = false;
@@ -49,7 +52,8 @@ bool cover_asks(const eas_kernel *k, const packed *p)
     if (k->doubtful)
         return true;
     for (int i = 0; i < k->nparams; i++) /* as many blocks as N says: N may count rows of one block each */
-        if (k->params[i].written && k->info.block > 1 && (uint64_t)p->count[i] == (uint64_t)p->key[3 + k->size_n] * (uint64_t)k->info.block)
+        if (k->params[i].written && k->info.block > 1 &&
+            (uint64_t)p->count[i] == (uint64_t)p->key[3 + k->size_n] * (uint64_t)k->info.block)
             return true;
     return false;
 }
@@ -59,7 +63,8 @@ eas_status cover_check(const eas_kernel *k, const packed *p)
     ir_range scalar[IR_MAX_PARAMS];
     for (int i = 0; i < k->nparams; i++)
         scalar[i] = (ir_range){p->key[3 + i], p->key[3 + i]};
-    const ir_env next = {.scalar = scalar, .grid = {p->grid[0] + 1, 1, 1}, .count = p->count, .first = p->grid[0]};
+    const ir_env next = {
+        .scalar = scalar, .grid = {p->grid[0] + 1, 1, 1}, .count = p->count, .first = p->grid[0]};
     const uint32_t at = ir_writes_inside(k->ir, &next);
     if (at == UINT32_MAX)
         return EAS_OK;
@@ -68,14 +73,15 @@ eas_status cover_check(const eas_kernel *k, const packed *p)
     str where = {0};
     if (in->file)
         str_add(&where, "%s:%u: ", k->ir->files[in->file], (unsigned)in->line);
-    eas_status st = base_fail(EAS_ERR_VALUE,
-                              "%skernel %s: how many programs there are follows from N = %lld and the block of %lld: %lld. But program %lld would "
-                              "still write to \"%s\", which "
-                              "has %lld elements, so these do not cover it: program_id(0) seems to number something else than blocks of N, such as "
-                              "rows. Say how many programs are "
-                              "meant: _grid=(rows,)",
-                              where.at ? where.at : "", k->ir->name, (long long)p->key[3 + k->size_n], (long long)k->info.block,
-                              (long long)p->grid[0], (long long)p->grid[0], out, (long long)p->count[ir_args(k->ir, in)[0] - 1]);
+    eas_status st = base_fail(
+        EAS_ERR_VALUE,
+        "%skernel %s: how many programs there are follows from N = %lld and the block of %lld: %lld. But program %lld would "
+        "still write to \"%s\", which "
+        "has %lld elements, so these do not cover it: program_id(0) seems to number something else than blocks of N, such as "
+        "rows. Say how many programs are "
+        "meant: _grid=(rows,)",
+        where.at ? where.at : "", k->ir->name, (long long)p->key[3 + k->size_n], (long long)k->info.block,
+        (long long)p->grid[0], (long long)p->grid[0], out, (long long)p->count[ir_args(k->ir, in)[0] - 1]);
     str_free(&where);
     return st;
 }

@@ -1,7 +1,9 @@
-/* dump.c: EAS_DUMP=folder keeps the IR of every kernel that is compiled, in the form that the device was given.
+/* dump.c: EAS_DUMP=folder keeps the IR of every kernel that is compiled, in the form that the device was
+ * given.
  *
- * A file is named after the kernel and the hash of its text, so that equal kernels share one file and two runs of a program can be
- * compared name by name. A file that cannot be written is left out: dumping never makes a launch fail.
+ * A file is named after the kernel and the hash of its text, so that equal kernels share one file and two
+ * runs of a program can be compared name by name. A file that cannot be written is left out: dumping never
+ * makes a launch fail.
  */
 #include "kernel.h"
 

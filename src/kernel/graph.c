@@ -1,7 +1,8 @@
-/* graph.c: capture and replay. While a thread captures, its launches and queued copies are checked and recorded instead of run; the end of the capture
- * compiles what is missing, all kernels at once over the pool, and lays everything out as one list of steps that a device runs without looking
- * at anything again. Arguments are rebound by name: one given at the capture, or a parameter's where that is unambiguous; what is rebound is checked and laid
- * out anew. */
+/* graph.c: capture and replay. While a thread captures, its launches and queued copies are checked and
+ * recorded instead of run; the end of the capture compiles what is missing, all kernels at once over the
+ * pool, and lays everything out as one list of steps that a device runs without looking at anything again.
+ * Arguments are rebound by name: one given at the capture, or a parameter's where that is unambiguous; what
+ * is rebound is checked and laid out anew. */
 #include "kernel.h"
 
 #include <stdio.h>
@@ -150,7 +151,8 @@ int eas_capture_count(const eas_capture *g)
 static eas_status one_device(eas_capture *g, eas_device *d)
 {
     if (g->d && g->d != d)
-        return base_fail(EAS_ERR_VALUE, "a capture is of one device: it began on \"%s\", this is on \"%s\"", g->d->name, d->name);
+        return base_fail(EAS_ERR_VALUE, "a capture is of one device: it began on \"%s\", this is on \"%s\"",
+                         g->d->name, d->name);
     g->d = d;
     return EAS_OK;
 }
@@ -210,13 +212,15 @@ static void lay_out(eas_capture *g, action *a)
     if (!a->k)
         return;
     a->r = malloc(sizeof *a->r);
-    a->st = a->r ? kernel_resolve(a->k, g->d, a->args, a->nargs, &a->o, false, a->r) : base_fail_oom(sizeof *a->r);
+    a->st = a->r ? kernel_resolve(a->k, g->d, a->args, a->nargs, &a->o, false, a->r)
+                 : base_fail_oom(sizeof *a->r);
     if (a->st && a->r)
         a->r->stage = NULL;
     if (!a->st && a->r->p.programs && a->r->on != g->d && !g->d->host_memory)
-        a->st = base_fail(EAS_ERR_VALUE,
-                          "kernel %s cannot be captured on \"%s\": its matrices are not provably inside their buffers, so it is interpreted",
-                          a->k->ir->name, g->d->name);
+        a->st = base_fail(
+            EAS_ERR_VALUE,
+            "kernel %s cannot be captured on \"%s\": its matrices are not provably inside their buffers, so it is interpreted",
+            a->k->ir->name, g->d->name);
     if (a->st)
         a->message = strdup(eas_error_message());
 }
@@ -235,7 +239,10 @@ static bool add_copies(eas_capture *g, const stage *s, bool to)
     for (int i = 0; s && i < s->n; i++) {
         const span *p = &s->at[i];
         void *here = (void *)(uintptr_t)p->lo, *there = (void *)(uintptr_t)p->there;
-        dev_step c = {.way = to ? DEV_TO : DEV_FROM, .dst = to ? there : here, .src = to ? here : there, .n = (size_t)(p->hi - p->lo)};
+        dev_step c = {.way = to ? DEV_TO : DEV_FROM,
+                      .dst = to ? there : here,
+                      .src = to ? here : there,
+                      .n = (size_t)(p->hi - p->lo)};
         if (to || p->written)
             ok = ok && vec_push(&g->steps, c);
     }
@@ -304,7 +311,10 @@ static bool named(const action *a, int i, const char *name, const label *l)
     return l ? a->args[i].is_buffer && a->args[i].v.data == l->at : !strcmp(a->k->ir->params[i].name, name);
 }
 
-static bool same_value(const eas_arg *x, const eas_arg *y) { return x->v.i == y->v.i && x->count == y->count && x->is_buffer == y->is_buffer; }
+static bool same_value(const eas_arg *x, const eas_arg *y)
+{
+    return x->v.i == y->v.i && x->count == y->count && x->is_buffer == y->is_buffer;
+}
 
 static eas_status unknown_name(const eas_capture *g, const char *name)
 {
@@ -314,7 +324,8 @@ static eas_status unknown_name(const eas_capture *g, const char *name)
     for (uint32_t i = 0; i < g->all.len && !g->labels.len; i++)
         for (int j = 0; g->all.at[i].k && j < g->all.at[i].nargs && s.len < 400; j++)
             str_add(&s, "%s%s", s.len ? ", " : "", g->all.at[i].k->ir->params[j].name);
-    eas_status st = base_fail(EAS_ERR_VALUE, "nothing in the capture is called \"%s\"; there are %s", name, s.at ? s.at : "no arguments");
+    eas_status st = base_fail(EAS_ERR_VALUE, "nothing in the capture is called \"%s\"; there are %s", name,
+                              s.at ? s.at : "no arguments");
     str_free(&s);
     return st;
 }
@@ -330,8 +341,10 @@ static eas_status check_name(const eas_capture *g, const char *name, const label
             if (!named(a, j, name, l))
                 continue;
             if (found && !l && !same_value(found, &a->args[j]))
-                return base_fail(EAS_ERR_VALUE, "\"%s\" stands for different values in the capture: name the arrays there (eas.capture(name=array))",
-                                 name);
+                return base_fail(
+                    EAS_ERR_VALUE,
+                    "\"%s\" stands for different values in the capture: name the arrays there (eas.capture(name=array))",
+                    name);
             found = &a->args[j];
         }
     }
@@ -382,7 +395,8 @@ static eas_status try_action(const action *a, const char *name, const label *l, 
     return any ? kernel_refuses(a->k, args, a->nargs, &a->o) : EAS_OK;
 }
 
-static eas_status rebind_action(eas_capture *g, action *a, const char *name, const label *l, const eas_arg *arg, void *object)
+static eas_status rebind_action(eas_capture *g, action *a, const char *name, const label *l,
+                                const eas_arg *arg, void *object)
 {
     bool any = false;
     for (int j = 0; j < a->nargs; j++)
@@ -408,7 +422,9 @@ eas_status eas_capture_bind(eas_capture *g, const char *name, const eas_arg *arg
             st = try_action(&g->all.at[i], name, l, arg);
     for (uint32_t i = 0; i < g->all.len && !st; i++) {
         action *a = &g->all.at[i];
-        st = a->k ? rebind_action(g, a, name, l, arg, object) : l ? rebind_copy(g, a, l, arg, object) : EAS_OK;
+        st = a->k ? rebind_action(g, a, name, l, arg, object)
+           : l    ? rebind_copy(g, a, l, arg, object)
+                  : EAS_OK;
     }
     if (!st && l)
         ((label *)(uintptr_t)l)->at = arg->v.data;
@@ -447,7 +463,8 @@ static eas_status replay_here(eas_capture *g, eas_stream *s, const eas_launch *o
 {
     enum { FEW = 16, SHORT_NS = 4000 };
     bool locks = o && o->leave && o->enter && (g->steps.len > FEW || g->cost > SHORT_NS);
-    eas_launch outside = {.size = sizeof outside, .interrupted = locks ? ask_outside : NULL, .ctx = (void *)(uintptr_t)o};
+    eas_launch outside = {
+        .size = sizeof outside, .interrupted = locks ? ask_outside : NULL, .ctx = (void *)(uintptr_t)o};
     eas_status st = stream_pending(s) ? stream_wait(s, o) : EAS_OK;
     if (st)
         return st;
@@ -484,14 +501,16 @@ eas_status eas_capture_replay(eas_capture *g, const eas_launch *o)
     NEED(g, EAS_ERR_HANDLE);
     eas_stream *s = o ? o->stream : NULL;
     if (capturing)
-        return base_fail(EAS_ERR_RUNTIME, "a capture is under way on this thread: a replay cannot be part of it");
+        return base_fail(EAS_ERR_RUNTIME,
+                         "a capture is under way on this thread: a replay cannot be part of it");
     if (!g->ready)
         return base_fail(EAS_ERR_RUNTIME, "the capture did not end well: there is nothing to replay");
     if (!g->steps.len)
         return EAS_OK;
     eas_status st = s ? EAS_OK : eas_stream_current(g->d, &s);
     if (!st && eas_stream_device(s) != g->d)
-        st = base_fail(EAS_ERR_VALUE, "the stream is of device \"%s\", the capture of \"%s\"", eas_stream_device(s)->name, g->d->name);
+        st = base_fail(EAS_ERR_VALUE, "the stream is of device \"%s\", the capture of \"%s\"",
+                       eas_stream_device(s)->name, g->d->name);
     if (st)
         return st;
     atomic_fetch_add_explicit(&dev_count.launches, g->steps.len, memory_order_relaxed);
@@ -500,7 +519,8 @@ eas_status eas_capture_replay(eas_capture *g, const eas_launch *o)
 
 /* ---- copies that are queued or recorded ---- */
 
-static eas_status record_copy(eas_device *d, dev_way way, void *dst, const void *src, size_t n, const eas_launch *o)
+static eas_status record_copy(eas_device *d, dev_way way, void *dst, const void *src, size_t n,
+                              const eas_launch *o)
 {
     eas_capture *g = capturing;
     eas_status st = one_device(g, d);
@@ -508,7 +528,8 @@ static eas_status record_copy(eas_device *d, dev_way way, void *dst, const void 
     return st ? st : add_action(g, &a, keep_objects(g, &a, o ? o->hold : NULL, o ? o->nhold : 0, o));
 }
 
-eas_status eas_device_copy_on(eas_device *d, eas_copy_way way, void *dst, const void *src, size_t n, const eas_launch *o)
+eas_status eas_device_copy_on(eas_device *d, eas_copy_way way, void *dst, const void *src, size_t n,
+                              const eas_launch *o)
 {
     NEED(d, EAS_ERR_HANDLE);
     NEED(!n || dst, EAS_ERR_HANDLE);
@@ -519,7 +540,8 @@ eas_status eas_device_copy_on(eas_device *d, eas_copy_way way, void *dst, const 
         return record_copy(d, w, dst, src, n, o);
     eas_status st = s ? EAS_OK : eas_stream_current(d, &s);
     if (!st && eas_stream_device(s) != d)
-        st = base_fail(EAS_ERR_VALUE, "the stream is of device \"%s\", the copy of \"%s\"", eas_stream_device(s)->name, d->name);
+        st = base_fail(EAS_ERR_VALUE, "the stream is of device \"%s\", the copy of \"%s\"",
+                       eas_stream_device(s)->name, d->name);
     if (!st)
         st = stream_begin(s, o);
     if (st)

@@ -1,4 +1,5 @@
-/* kernel.c: the life of a kernel: made from IR, given forms and code at first need, shown as text, released. */
+/* kernel.c: the life of a kernel: made from IR, given forms and code at first need, shown as text, released.
+ */
 #include "kernel.h"
 
 #include <stdio.h>
@@ -23,17 +24,20 @@ void kernel_sizes(const eas_ir *ir, eas_kernel *k)
     k->size_d = find_scalar(ir, "D");
 }
 
-/* Limits that hold on every device, so that a kernel that runs here runs there: what uses the memory is listed. */
+/* Limits that hold on every device, so that a kernel that runs here runs there: what uses the memory is
+ * listed. */
 static eas_status check_limits(const eas_ir *ir, const eas_ir_info *info)
 {
     if (info->mode == EAS_MODE_THREAD && info->block > THREAD_LIMIT)
-        return base_fail(EAS_ERR_VALUE, "kernel %s: a group of %lld threads; the limit is %d", ir->name, (long long)info->block, (int)THREAD_LIMIT);
+        return base_fail(EAS_ERR_VALUE, "kernel %s: a group of %lld threads; the limit is %d", ir->name,
+                         (long long)info->block, (int)THREAD_LIMIT);
     if (info->tg_bytes <= TG_LIMIT)
         return EAS_OK;
     str s = {0};
     dev_list_tg(&s, ir);
-    eas_status st = base_fail(EAS_ERR_VALUE, "kernel %s needs %lld bytes of threadgroup memory; the limit is %d:%s", ir->name,
-                              (long long)info->tg_bytes, (int)TG_LIMIT, s.at ? s.at : "");
+    eas_status st =
+        base_fail(EAS_ERR_VALUE, "kernel %s needs %lld bytes of threadgroup memory; the limit is %d:%s",
+                  ir->name, (long long)info->tg_bytes, (int)TG_LIMIT, s.at ? s.at : "");
     str_free(&s);
     return st;
 }
@@ -107,14 +111,17 @@ eas_status eas_kernel_lanes(eas_kernel *k, const uint8_t *batched, int axis, eas
     eas_ir *ir;
     *out = NULL;
     if (axis < k->info.naxes || axis > 2)
-        return base_fail(EAS_ERR_VALUE, "kernel %s uses %d axes of programs: there is none left for lanes on axis %d", k->ir->name, k->info.naxes,
-                         axis);
+        return base_fail(EAS_ERR_VALUE,
+                         "kernel %s uses %d axes of programs: there is none left for lanes on axis %d",
+                         k->ir->name, k->info.naxes, axis);
     for (int i = 0; i < k->nparams; i++) {
         if (batched[i] && !k->params[i].is_buffer)
-            return base_fail(EAS_ERR_TYPE, "kernel %s, argument \"%s\": a number cannot differ from lane to lane", k->ir->name,
-                             k->ir->params[i].name);
+            return base_fail(EAS_ERR_TYPE,
+                             "kernel %s, argument \"%s\": a number cannot differ from lane to lane",
+                             k->ir->name, k->ir->params[i].name);
         if (!batched[i] && k->params[i].is_buffer && k->params[i].written)
-            return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": every lane would write to it", k->ir->name, k->ir->params[i].name);
+            return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": every lane would write to it",
+                             k->ir->name, k->ir->params[i].name);
     }
     eas_status st = ir_many(k->ir, batched, axis, &ir);
     if (!st)
@@ -234,14 +241,17 @@ eas_status kernel_form(eas_kernel *k, unsigned bits, eas_ir **out)
 
 static unsigned ir_form_of(const eas_device *d, unsigned form)
 {
-    return (form & FORM_CHECKED ? IR_FORM_CHECKED : 0) | (form & FORM_DATA ? IR_FORM_DATA : 0) | (form & FORM_NARROW ? IR_FORM_NARROW : 0) |
-           (d->text ? IR_FORM_TEXT : 0) | (form & FORM_ASSERT ? IR_FORM_ASSERT : 0) | (d->ldexp && d->ldexp() ? IR_FORM_LDEXP : 0);
+    return (form & FORM_CHECKED ? IR_FORM_CHECKED : 0) | (form & FORM_DATA ? IR_FORM_DATA : 0) |
+           (form & FORM_NARROW ? IR_FORM_NARROW : 0) | (d->text ? IR_FORM_TEXT : 0) |
+           (form & FORM_ASSERT ? IR_FORM_ASSERT : 0) | (d->ldexp && d->ldexp() ? IR_FORM_LDEXP : 0);
 }
 
 static eas_status refuse_loose(const eas_kernel *k)
 {
     return k->ir->flags & EAS_KERNEL_LOOSE
-             ? base_fail(EAS_ERR_VALUE, "kernel %s was built to be checked, not to run: build it without EAS_KERNEL_LOOSE", k->ir->name)
+             ? base_fail(EAS_ERR_VALUE,
+                         "kernel %s was built to be checked, not to run: build it without EAS_KERNEL_LOOSE",
+                         k->ir->name)
              : EAS_OK;
 }
 
@@ -258,7 +268,9 @@ static eas_status compile_logged(eas_device *d, const eas_ir *ir, unsigned form,
     eas_status st = d->compile(d, ir, (form & FORM_ALIAS) != 0, out);
     clock_gettime(CLOCK_MONOTONIC, &b);
     double ms = 1e3 * (double)(b.tv_sec - a.tv_sec) + 1e-6 * (double)(b.tv_nsec - a.tv_nsec);
-    const char *disk = dev_count.hits != hits ? "found on disk" : dev_count.misses != misses ? "not on disk" : "the disk was not asked";
+    const char *disk = dev_count.hits != hits     ? "found on disk"
+                     : dev_count.misses != misses ? "not on disk"
+                                                  : "the disk was not asked";
     fprintf(stderr, "eas: %s %s for %s in %.2f ms (%s%s%s%s%s)\n",
             st                       ? "failed to compile"
             : dev_count.hits != hits ? "loaded"
@@ -310,7 +322,8 @@ static void compile_slice(void *ctx, int64_t first, int64_t last, int worker)
         kernel_code(a->kernels[i], a->device, 0, &code);
 }
 
-/* On the CPU most launches are proved and run the plain form. Which form a text device runs follows from the launch's sizes, and its compilers have threads of their own. */
+/* On the CPU most launches are proved and run the plain form. Which form a text device runs follows from the
+ * launch's sizes, and its compilers have threads of their own. */
 void kernel_compile_ahead(int n, eas_kernel *const *kernels, eas_device *d, const eas_launch *o)
 {
     if (n < 2 || d != &dev_cpu || pool_size() < 2)
@@ -376,7 +389,8 @@ static eas_status emit(const eas_ir *wide, const eas_ir *narrow, const char *for
         return machine_text(wide, form, out);
     if (!strcmp(form, "msl") || !strcmp(form, "opencl"))
         return source_text(narrow, !strcmp(form, "msl") ? GEN_MSL : GEN_OPENCL, out);
-    return base_fail(EAS_ERR_VALUE, "unknown form \"%s\"; there are ir, msl, opencl, plan, llvm and asm", form);
+    return base_fail(EAS_ERR_VALUE, "unknown form \"%s\"; there are ir, msl, opencl, plan, llvm and asm",
+                     form);
 }
 
 eas_status eas_ir_emit(const eas_ir *ir, const char *form, char **out)

@@ -1,4 +1,5 @@
-/* kernel.h: a kernel as users see it: one traced IR, its forms, what each device made of them, and launches. */
+/* kernel.h: a kernel as users see it: one traced IR, its forms, what each device made of them, and launches.
+ */
 #ifndef KERNEL_H
 #define KERNEL_H
 
@@ -7,11 +8,20 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Forms of a launch, as bits: each combination is compiled at first need. FORM_DATA: of what FORM_CHECKED asks for, only accesses by data are checked. */
+/* Forms of a launch, as bits: each combination is compiled at first need. FORM_DATA: of what FORM_CHECKED
+ * asks for, only accesses by data are checked. */
 enum { FORM_ALIAS = 1, FORM_CHECKED = 2, FORM_NARROW = 4, FORM_ASSERT = 8, FORM_DATA = 16, NFORMS = 32 };
-/* Forms of the IR that code is made of, as bits. IR_FORM_TEXT: with fast math, functions that C-like languages have stay calls. IR_FORM_LDEXP: for hardware that
- * scales by powers of two. */
-enum { IR_FORM_CHECKED = 1, IR_FORM_NARROW = 2, IR_FORM_TEXT = 4, IR_FORM_ASSERT = 8, IR_FORM_LDEXP = 16, IR_FORM_DATA = 32, NIRFORMS = 64 };
+/* Forms of the IR that code is made of, as bits. IR_FORM_TEXT: with fast math, functions that C-like
+ * languages have stay calls. IR_FORM_LDEXP: for hardware that scales by powers of two. */
+enum {
+    IR_FORM_CHECKED = 1,
+    IR_FORM_NARROW = 2,
+    IR_FORM_TEXT = 4,
+    IR_FORM_ASSERT = 8,
+    IR_FORM_LDEXP = 16,
+    IR_FORM_DATA = 32,
+    NIRFORMS = 64
+};
 
 /* What one launch's integers prove; remembered because the next launch is usually the same. */
 typedef struct kernel_memo {
@@ -60,12 +70,15 @@ void kernel_dump(const eas_ir *ir); /* what a device is about to compile */
 
 /* ---- kernel.c ---- */
 eas_status kernel_form(eas_kernel *k, unsigned bits, eas_ir **out); /* IR_FORM_*; borrowed */
-eas_status kernel_narrowed(eas_kernel *k, eas_ir **out); /* borrowed; the plain IR if there is nothing to narrow */
+/* borrowed; the plain IR if there is nothing to narrow */
+eas_status kernel_narrowed(eas_kernel *k, eas_ir **out);
 eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out);
-/* Compiles what these kernels will probably run, several at a time, before they are launched one after the other. What fails here fails again, with its message, at the launch. */
+/* Compiles what these kernels will probably run, several at a time, before they are launched one after the
+ * other. What fails here fails again, with its message, at the launch. */
 void kernel_compile_ahead(int n, eas_kernel *const *kernels, eas_device *d, const eas_launch *o);
 
-void kernel_sizes(const eas_ir *ir, eas_kernel *k); /* fills in what the grid is inferred from: ir and size_* */
+/* fills in what the grid is inferred from: ir and size_* */
+void kernel_sizes(const eas_ir *ir, eas_kernel *k);
 
 /* ---- cost.c ---- */
 double kernel_cost(const eas_ir *ir, const ir_env *env); /* rough nanoseconds of one program */
@@ -88,14 +101,17 @@ typedef struct resolved { /* a launch that nothing refuses any more */
     struct stage *stage; /* host arguments of a device with memory of its own; NULL: none */
 } resolved;
 /* Arguments checked and as code wants them, and the grid. */
-eas_status kernel_pack(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, uint64_t *slot, int64_t *count, int64_t grid[3]);
-eas_status kernel_refuses(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o); /* arguments and grid alone */
-/* Checks everything and compiles what is missing. With programs == 0 there is nothing to do. lend: the launch is waited for, so the device may use host arrays where they
- * lie. */
-eas_status kernel_resolve(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o, bool lend, resolved *r);
+eas_status kernel_pack(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, uint64_t *slot,
+                       int64_t *count, int64_t grid[3]);
+/* arguments and grid alone */
+eas_status kernel_refuses(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o);
+/* Checks everything and compiles what is missing. With programs == 0 there is nothing to do. lend: the launch
+ * is waited for, so the device may use host arrays where they lie. */
+eas_status kernel_resolve(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o,
+                          bool lend, resolved *r);
 /* What this launch's values prove for a device, and whether its buffers overlap where one is written. */
-eas_status kernel_judge(eas_kernel *k, const eas_device *d, const eas_arg *args, int nargs, const eas_launch *o, packed *p, bool *in_bounds,
-                        bool *narrow, bool *overlap);
+eas_status kernel_judge(eas_kernel *k, const eas_device *d, const eas_arg *args, int nargs,
+                        const eas_launch *o, packed *p, bool *in_bounds, bool *narrow, bool *overlap);
 dev_launch kernel_launch_of(const eas_kernel *k, const eas_device *d, const resolved *r);
 
 /* Launches that do not depend on each other, as one where the device can: waited for, each with a grid. */
@@ -130,7 +146,8 @@ typedef struct stage {
 } stage;
 /* The memory of the host arguments (or of all others), in pieces that do not overlap. */
 stage *stage_new(const eas_kernel *k, const eas_arg *args, const packed *p, bool host);
-eas_status stage_alloc(stage *g, eas_device *d, bool lend); /* on d, or with NULL on the host; lend: without a copy where d can */
+/* on d, or with NULL on the host; lend: without a copy where d can */
+eas_status stage_alloc(stage *g, eas_device *d, bool lend);
 void stage_map(const stage *g, const eas_kernel *k, packed *p, const eas_arg *args, bool host);
 eas_status stage_copy(const stage *g, eas_device *d, dev_queue *q, dev_way way);
 void stage_free(void *g);

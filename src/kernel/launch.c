@@ -1,6 +1,8 @@
-/* launch.c: from a call to running code: arguments checked and packed, the form chosen by what this launch's values prove, and given to a stream.
+/* launch.c: from a call to running code: arguments checked and packed, the form chosen by what this launch's
+ * values prove, and given to a stream.
  *
- * Order matters: everything that can refuse a launch comes before anything runs, so a refused launch leaves outputs untouched.
+ * Order matters: everything that can refuse a launch comes before anything runs, so a refused launch leaves
+ * outputs untouched.
  */
 #include "kernel.h"
 
@@ -16,7 +18,8 @@ static eas_status bad_arg(const eas_kernel *k, int i, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return base_fail(EAS_ERR_TYPE, "kernel %s, argument \"%s\": %s", k->ir->name, k->ir->params[i].name, text);
+    return base_fail(EAS_ERR_TYPE, "kernel %s, argument \"%s\": %s", k->ir->name, k->ir->params[i].name,
+                     text);
 }
 
 static eas_status refuse_buffer(const eas_kernel *k, int i, const eas_arg *a)
@@ -25,15 +28,19 @@ static eas_status refuse_buffer(const eas_kernel *k, int i, const eas_arg *a)
     if (!a->is_buffer)
         return bad_arg(k, i, "expected a buffer of %s, got a scalar", eas_dtype_name(q->dtype));
     if (a->dtype != q->dtype)
-        return bad_arg(k, i, "expected a buffer of %s, got %s", eas_dtype_name(q->dtype), eas_dtype_name(a->dtype));
+        return bad_arg(k, i, "expected a buffer of %s, got %s", eas_dtype_name(q->dtype),
+                       eas_dtype_name(a->dtype));
     if (a->flags & EAS_ARG_READONLY && q->written)
-        return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": the kernel writes to it and it is read-only", k->ir->name,
-                         k->ir->params[i].name);
-    if (a->count > 0 && a->v.data)
         return base_fail(EAS_ERR_VALUE,
-                         "kernel %s, argument \"%s\": its address is not a multiple of %d bytes, the size of an element of %s; pass a copy",
-                         k->ir->name, k->ir->params[i].name, 1 << q->log2_size, eas_dtype_name(q->dtype));
-    return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": no memory behind it", k->ir->name, k->ir->params[i].name);
+                         "kernel %s, argument \"%s\": the kernel writes to it and it is read-only",
+                         k->ir->name, k->ir->params[i].name);
+    if (a->count > 0 && a->v.data)
+        return base_fail(
+            EAS_ERR_VALUE,
+            "kernel %s, argument \"%s\": its address is not a multiple of %d bytes, the size of an element of %s; pass a copy",
+            k->ir->name, k->ir->params[i].name, 1 << q->log2_size, eas_dtype_name(q->dtype));
+    return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": no memory behind it", k->ir->name,
+                     k->ir->params[i].name);
 }
 
 static eas_status pack_buffer(const eas_kernel *k, int i, const eas_arg *a, packed *p)
@@ -41,7 +48,8 @@ static eas_status pack_buffer(const eas_kernel *k, int i, const eas_arg *a, pack
     const kernel_param *q = &k->params[i];
     bool readonly = a->flags & EAS_ARG_READONLY;
     const uintptr_t odd = (uintptr_t)a->v.data & (((uintptr_t)1 << q->log2_size) - 1);
-    if (!a->is_buffer || a->dtype != q->dtype || (readonly && q->written) || a->count < 0 || (a->count && (!a->v.data || odd)))
+    if (!a->is_buffer || a->dtype != q->dtype || (readonly && q->written) || a->count < 0 ||
+        (a->count && (!a->v.data || odd)))
         return refuse_buffer(k, i, a);
     p->slot[i] = (uint64_t)(uintptr_t)a->v.data;
     p->count[i] = p->key[3 + i] = a->count;
@@ -54,7 +62,8 @@ static eas_status pack_scalar(const eas_kernel *k, int i, const eas_arg *a, pack
 {
     const kernel_param *q = &k->params[i];
     if (a->is_buffer)
-        return bad_arg(k, i, "expected a scalar (%s), got a buffer of %s", eas_dtype_name(q->dtype), eas_dtype_name(a->dtype));
+        return bad_arg(k, i, "expected a scalar (%s), got a buffer of %s", eas_dtype_name(q->dtype),
+                       eas_dtype_name(a->dtype));
     p->count[i] = 0;
     if (q->is_float) {
         double d = dtype_is_float(a->dtype) ? a->v.f : (double)a->v.i;
@@ -72,10 +81,12 @@ static eas_status pack_scalar(const eas_kernel *k, int i, const eas_arg *a, pack
 static eas_status pack(const eas_kernel *k, const eas_arg *args, int nargs, packed *p)
 {
     if (nargs != k->nparams)
-        return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", k->ir->name, k->nparams, nargs);
+        return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", k->ir->name, k->nparams,
+                         nargs);
     p->bytes = 0;
     for (int i = 0; i < nargs; i++) {
-        eas_status st = k->params[i].is_buffer ? pack_buffer(k, i, &args[i], p) : pack_scalar(k, i, &args[i], p);
+        eas_status st =
+            k->params[i].is_buffer ? pack_buffer(k, i, &args[i], p) : pack_scalar(k, i, &args[i], p);
         if (st)
             return st;
     }
@@ -88,8 +99,9 @@ static eas_status count_programs(const eas_kernel *k, packed *p)
     for (int i = 0; i < 3; i++) {
         p->key[i] = p->grid[i];
         if (__builtin_mul_overflow(n, p->grid[i], &n))
-            return base_fail(EAS_ERR_VALUE, "kernel %s: a grid of %lld x %lld x %lld is too large", k->ir->name, (long long)p->grid[0],
-                             (long long)p->grid[1], (long long)p->grid[2]);
+            return base_fail(EAS_ERR_VALUE, "kernel %s: a grid of %lld x %lld x %lld is too large",
+                             k->ir->name, (long long)p->grid[0], (long long)p->grid[1],
+                             (long long)p->grid[2]);
     }
     p->programs = n;
     return EAS_OK;
@@ -182,7 +194,8 @@ IN_LINE eas_status judge(eas_kernel *k, const eas_device *d, const packed *p, ve
     return st;
 }
 
-/* Do a written buffer and another one overlap? Exactly equal ones only matter to code that is sensitive to it. */
+/* Do a written buffer and another one overlap? Exactly equal ones only matter to code that is sensitive to
+ * it. */
 IN_LINE bool overlaps(const eas_kernel *k, const packed *p, bool sensitive)
 {
     for (int i = 0; i < k->nparams; i++) {
@@ -193,7 +206,8 @@ IN_LINE bool overlaps(const eas_kernel *k, const packed *p, bool sensitive)
         for (int j = 0; j < k->nparams; j++) {
             const kernel_param *o = &k->params[j];
             uint64_t lo2 = p->slot[j], hi2 = lo2 + ((uint64_t)p->count[j] << o->log2_size);
-            if (o->is_buffer && j != i && lo < hi2 && lo2 < hi && (sensitive || lo != lo2 || o->log2_size != q->log2_size))
+            if (o->is_buffer && j != i && lo < hi2 && lo2 < hi &&
+                (sensitive || lo != lo2 || o->log2_size != q->log2_size))
                 return true;
         }
     }
@@ -231,8 +245,10 @@ bool kernel_debugs(const eas_launch *o)
     return on;
 }
 
-/* The code for this launch. Simdgroup matrices that cannot be proved to stay inside run on the interpreter, which checks. */
-static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, verdict v, const eas_launch *o, eas_device **on, dev_code **code)
+/* The code for this launch. Simdgroup matrices that cannot be proved to stay inside run on the interpreter,
+ * which checks. */
+static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, verdict v, const eas_launch *o,
+                         eas_device **on, dev_code **code)
 {
     unsigned form = k->has_assert && kernel_debugs(o) ? FORM_ASSERT : 0;
     if (v.proof != IR_PROVED_ALL && !(d == &dev_ref && k->has_mma))
@@ -249,7 +265,8 @@ static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, verdict 
     return code_of(k, device, form | FORM_ALIAS, o, code);
 }
 
-/* The programs that N gives, where they are not what the kernel means. Launches that are right are remembered. */
+/* The programs that N gives, where they are not what the kernel means. Launches that are right are
+ * remembered. */
 static eas_status check_cover(eas_kernel *k, const packed *p)
 {
     uint64_t key = 1;
@@ -292,7 +309,8 @@ static eas_status prepare(eas_kernel *k, const eas_arg *args, int nargs, const e
     return st;
 }
 
-eas_status kernel_pack(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, uint64_t *slot, int64_t *count, int64_t grid[3])
+eas_status kernel_pack(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, uint64_t *slot,
+                       int64_t *count, int64_t grid[3])
 {
     packed p;
     eas_status st = prepare(k, args, nargs, o, &p);
@@ -310,8 +328,8 @@ eas_status kernel_refuses(eas_kernel *k, const eas_arg *args, int nargs, const e
     return prepare(k, args, nargs, o, &p);
 }
 
-eas_status kernel_judge(eas_kernel *k, const eas_device *d, const eas_arg *args, int nargs, const eas_launch *o, packed *p, bool *in_bounds,
-                        bool *narrow, bool *overlap)
+eas_status kernel_judge(eas_kernel *k, const eas_device *d, const eas_arg *args, int nargs,
+                        const eas_launch *o, packed *p, bool *in_bounds, bool *narrow, bool *overlap)
 {
     verdict v = {0};
     eas_status st = prepare(k, args, nargs, o, p);
@@ -341,7 +359,8 @@ static eas_status settle(eas_device *d, const eas_launch *o)
     return st || !stream_pending(s) ? st : stream_wait(s, o);
 }
 
-static eas_status bring(eas_kernel *k, eas_device *d, const eas_arg *args, const eas_launch *o, bool lend, resolved *r)
+static eas_status bring(eas_kernel *k, eas_device *d, const eas_arg *args, const eas_launch *o, bool lend,
+                        resolved *r)
 {
     eas_status st = lend && d->lend ? settle(d, o) : EAS_OK;
     if (st)
@@ -354,7 +373,8 @@ static eas_status bring(eas_kernel *k, eas_device *d, const eas_arg *args, const
     return st;
 }
 
-eas_status kernel_resolve(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o, bool lend, resolved *r)
+eas_status kernel_resolve(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o,
+                          bool lend, resolved *r)
 {
     verdict v;
     r->stage = NULL;
@@ -410,8 +430,10 @@ static stream_hold hold_of(eas_kernel *k, stage *g, const eas_launch *o)
                          .release = objects ? o->release : NULL};
 }
 
-/* Between begin and end of the stream. Once a copy was given the stream holds everything, whatever comes after. */
-static eas_status give(eas_stream *s, eas_kernel *k, const resolved *r, const dev_launch *l, const eas_launch *o)
+/* Between begin and end of the stream. Once a copy was given the stream holds everything, whatever comes
+ * after. */
+static eas_status give(eas_stream *s, eas_kernel *k, const resolved *r, const dev_launch *l,
+                       const eas_launch *o)
 {
     eas_device *d = eas_stream_device(s);
     dev_queue *q = stream_queue(s);
@@ -459,7 +481,8 @@ static eas_status run_here(eas_stream *s, eas_kernel *k, const resolved *r, cons
 }
 
 /* Interpreted for a device whose memory the host cannot reach: what it uses is copied here, and back. */
-static eas_status fetch(eas_stream *s, eas_kernel *k, const eas_arg *args, packed *p, stage *g, const eas_launch *quiet)
+static eas_status fetch(eas_stream *s, eas_kernel *k, const eas_arg *args, packed *p, stage *g,
+                        const eas_launch *quiet)
 {
     eas_device *d = eas_stream_device(s);
     eas_status st = stage_alloc(g, NULL, false);
@@ -471,7 +494,8 @@ static eas_status fetch(eas_stream *s, eas_kernel *k, const eas_arg *args, packe
     return st ? st : waited;
 }
 
-static eas_status run_fetched(eas_stream *s, eas_kernel *k, const eas_arg *args, resolved *r, const eas_launch *o)
+static eas_status run_fetched(eas_stream *s, eas_kernel *k, const eas_arg *args, resolved *r,
+                              const eas_launch *o)
 {
     eas_device *d = eas_stream_device(s);
     eas_launch quiet = o ? *o : (eas_launch){0};
@@ -486,7 +510,8 @@ static eas_status run_fetched(eas_stream *s, eas_kernel *k, const eas_arg *args,
         eas_status ran = dev_ref.launch(&dev_ref, NULL, r->code, &l);
         base_error failed;
         base_error_keep(&failed, ran);
-        st = stage_copy(g, d, stream_queue(s), DEV_TO); /* what was written before a failure too, as everywhere */
+        /* what was written before a failure too, as everywhere */
+        st = stage_copy(g, d, stream_queue(s), DEV_TO);
         eas_status back = stream_wait(s, &quiet);
         st = ran ? base_error_raise(&failed) : st ? st : back;
     }
@@ -501,10 +526,12 @@ static eas_status stream_of(eas_device *d, const eas_launch *o, eas_stream **out
         return eas_stream_current(d, out);
     if (eas_stream_device(*out) == d)
         return EAS_OK;
-    return base_fail(EAS_ERR_VALUE, "the stream is of device \"%s\", the launch runs on \"%s\"", eas_stream_device(*out)->name, d->name);
+    return base_fail(EAS_ERR_VALUE, "the stream is of device \"%s\", the launch runs on \"%s\"",
+                     eas_stream_device(*out)->name, d->name);
 }
 
-eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o)
+eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs,
+                             const eas_launch *o)
 {
     NEED(k, EAS_ERR_HANDLE);
     NEED(d, EAS_ERR_HANDLE);
@@ -541,8 +568,8 @@ static eas_status one_by_one(int n, const kernel_call *calls, eas_device *d, con
 }
 
 /* Everything is resolved, and so may be refused, before anything runs. */
-static eas_status resolve_many(int n, const kernel_call *calls, eas_device *d, const eas_launch *o, resolved *r, dev_code **code, dev_launch *l,
-                               int *out)
+static eas_status resolve_many(int n, const kernel_call *calls, eas_device *d, const eas_launch *o,
+                               resolved *r, dev_code **code, dev_launch *l, int *out)
 {
     eas_status st = EAS_OK;
     *out = 0;
@@ -591,7 +618,8 @@ eas_status kernel_launch_many(int n, const kernel_call *calls, eas_device *d, co
     return st;
 }
 
-eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o)
+eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs,
+                              const eas_launch *o)
 {
     NEED(k, EAS_ERR_HANDLE);
     resolved r;
@@ -602,16 +630,19 @@ eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args,
     return st;
 }
 
-eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, int64_t grid[3])
+eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o,
+                           int64_t grid[3])
 {
     NEED(k, EAS_ERR_HANDLE);
     NEED(grid, EAS_ERR_HANDLE);
     if (nargs != k->ir->nparams)
-        return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", k->ir->name, k->ir->nparams, nargs);
+        return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", k->ir->name, k->ir->nparams,
+                         nargs);
     eas_status st = kernel_grid(k, args, o, grid);
     packed p;
     if (!st && infers_from_n(k, o) && grid[0] && grid[1] && grid[2])
-        st = prepare((eas_kernel *)k, args, nargs, o, &p); /* are these programs what the kernel means? It only remembers that they are */
+        /* are these programs what the kernel means? It only remembers that they are */
+        st = prepare((eas_kernel *)k, args, nargs, o, &p);
     return st;
 }
 

@@ -1,7 +1,8 @@
 /* live.c: launches of a live builder: its arguments, its grid, its programs in order.
  *
- * The grid of a kernel that was never traced follows from what the kernel says of itself: it is inferred when the kernel asks, or when its
- * first program is over. A launch that is empty whatever the kernel says runs nothing. */
+ * The grid of a kernel that was never traced follows from what the kernel says of itself: it is inferred when
+ * the kernel asks, or when its first program is over. A launch that is empty whatever the kernel says runs
+ * nothing. */
 #include "kernel.h"
 
 typedef struct live_launch {
@@ -22,7 +23,10 @@ static eas_status infer(live_launch *l, int naxes, int64_t block, int64_t grid[3
     return kernel_grid(&l->sizes, l->args, &l->opts, grid);
 }
 
-static eas_status grid_of(void *ctx, const eas_builder *b, int naxes, int64_t grid[3]) { return infer(ctx, naxes, eas_live_block(b), grid); }
+static eas_status grid_of(void *ctx, const eas_builder *b, int naxes, int64_t grid[3])
+{
+    return infer(ctx, naxes, eas_live_block(b), grid);
+}
 
 /* Would any kernel have a program to run? EAS_ERR_VALUE if no kernel's grid can be inferred. */
 static eas_status any_program(live_launch *l, bool *any)
@@ -48,17 +52,20 @@ static eas_status take_arg(const eas_ir *ir, int i, const eas_arg *a, live_launc
     ir_type t = ir->vals[i + 1].type;
     bool buffer = t.kind == IR_BUF;
     if (buffer != (a->is_buffer != 0) || (a->dtype != t.dtype && (buffer || !dtype_is_float(t.dtype))))
-        return base_fail(EAS_ERR_TYPE, "kernel %s, argument \"%s\": expected a %s of %s, got a %s of %s", ir->name, ir->params[i].name,
-                         buffer ? "buffer" : "scalar", eas_dtype_name(t.dtype), a->is_buffer ? "buffer" : "scalar", eas_dtype_name(a->dtype));
+        return base_fail(EAS_ERR_TYPE, "kernel %s, argument \"%s\": expected a %s of %s, got a %s of %s",
+                         ir->name, ir->params[i].name, buffer ? "buffer" : "scalar", eas_dtype_name(t.dtype),
+                         a->is_buffer ? "buffer" : "scalar", eas_dtype_name(a->dtype));
     if (buffer && (a->count < 0 || (a->count && !a->v.data)))
-        return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": no memory behind it", ir->name, ir->params[i].name);
+        return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": no memory behind it", ir->name,
+                         ir->params[i].name);
     l->args[i] = *a;
     l->readonly[i] = buffer && (a->flags & EAS_ARG_READONLY);
     l->count[i] = buffer ? a->count : 0;
     if (buffer)
         l->slot[i] = (uint64_t)(uintptr_t)a->v.data;
     else if (dtype_is_float(t.dtype))
-        l->slot[i] = (uint64_t)ir_bits_from_double(t.dtype, dtype_is_float(a->dtype) ? a->v.f : (double)a->v.i);
+        l->slot[i] =
+            (uint64_t)ir_bits_from_double(t.dtype, dtype_is_float(a->dtype) ? a->v.f : (double)a->v.i);
     else
         l->slot[i] = (uint64_t)a->v.i;
     return EAS_OK;
@@ -70,7 +77,8 @@ eas_status eas_live_begin(eas_builder *b, const eas_arg *args, int nargs, const 
     if (eas_builder_status(b))
         return eas_builder_status(b);
     if (nargs != b->ir->nparams)
-        return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", b->ir->name, b->ir->nparams, nargs);
+        return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", b->ir->name, b->ir->nparams,
+                         nargs);
     if (graph_capturing())
         return base_fail(
             EAS_ERR_VALUE,

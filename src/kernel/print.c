@@ -1,8 +1,9 @@
 /* print.c: launches of kernels that print.
  *
- * Such a kernel keeps its IR as it was written; what runs is another kernel made from it, whose last two arguments are memory of ours: a
- * counter and the records (src/ir/records.c). The launch is waited for, and the records are written afterwards, also when it failed.
- * On the cpu the programs run one after the other, so that the records that find a place are the first ones.
+ * Such a kernel keeps its IR as it was written; what runs is another kernel made from it, whose last two
+ * arguments are memory of ours: a counter and the records (src/ir/records.c). The launch is waited for, and
+ * the records are written afterwards, also when it failed. On the cpu the programs run one after the other,
+ * so that the records that find a place are the first ones.
  */
 #include "kernel.h"
 
@@ -39,12 +40,14 @@ typedef struct printing {
     eas_launch opts;
 } printing;
 
-static eas_status begin(const eas_kernel *k, const eas_device *d, const eas_arg *args, int nargs, const eas_launch *o, printing *p)
+static eas_status begin(const eas_kernel *k, const eas_device *d, const eas_arg *args, int nargs,
+                        const eas_launch *o, printing *p)
 {
     size_t words = (size_t)(k->records.cap * k->records.stride);
     memset(p, 0, offsetof(printing, args));
     if (nargs != k->nparams)
-        return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", k->ir->name, k->nparams, nargs);
+        return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", k->ir->name, k->nparams,
+                         nargs);
     p->opts = o ? *o : (eas_launch){.size = sizeof p->opts};
     eas_status st = eas_kernel_grid(k, args, nargs, o, p->opts.grid);
     if (st)
@@ -56,8 +59,10 @@ static eas_status begin(const eas_kernel *k, const eas_device *d, const eas_arg 
     if (!(p->words = malloc(words * sizeof *p->words)))
         return base_fail_oom(words * sizeof *p->words);
     memcpy(p->args, args, (size_t)nargs * sizeof *args);
-    p->args[nargs] = (eas_arg){.v.data = p->count, .count = 2, .dtype = EAS_U32, .is_buffer = 1, .flags = EAS_ARG_HOST};
-    p->args[nargs + 1] = (eas_arg){.v.data = p->words, .count = (int64_t)words, .dtype = EAS_U32, .is_buffer = 1, .flags = EAS_ARG_HOST};
+    p->args[nargs] =
+        (eas_arg){.v.data = p->count, .count = 2, .dtype = EAS_U32, .is_buffer = 1, .flags = EAS_ARG_HOST};
+    p->args[nargs + 1] = (eas_arg){
+        .v.data = p->words, .count = (int64_t)words, .dtype = EAS_U32, .is_buffer = 1, .flags = EAS_ARG_HOST};
     return EAS_OK;
 }
 

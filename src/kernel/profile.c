@@ -1,12 +1,12 @@
 /* profile.c: what launches, copies and compiles take, while a profile is open.
  *
- * A profile puts itself between the kernel folder and the devices: it exchanges the devices' own functions (launch, replay, copy,
- * compile) for ones that take the time around them, and puts them back at its end. So a launch without a profile runs exactly the code it
- * runs in a library that has no profiler. Work given to a queue is waited for, or its time would not be known: streams do not
- * overlap while they are looked at.
+ * A profile puts itself between the kernel folder and the devices: it exchanges the devices' own functions
+ * (launch, replay, copy, compile) for ones that take the time around them, and puts them back at its end. So
+ * a launch without a profile runs exactly the code it runs in a library that has no profiler. Work given to a
+ * queue is waited for, or its time would not be known: streams do not overlap while they are looked at.
  *
- * Bytes and operations are counted in the IR, loops by the trips that the launch's values allow: whole blocks, masked lanes
- * among them, every load and store of global memory once each time it is done.
+ * Bytes and operations are counted in the IR, loops by the trips that the launch's values allow: whole
+ * blocks, masked lanes among them, every load and store of global memory once each time it is done.
  */
 #include "kernel.h"
 
@@ -92,13 +92,15 @@ static double insn_bytes(const eas_ir *ir, const eas_ir_info *info, const ir_ins
     if (ir_is_atomic(in))
         return 2 * global_bytes(ir, a[0]) * lanes_of(ir, info, a[1]);
     if (in->op == IR_DOT)
-        return (global_bytes(ir, a[0]) + global_bytes(ir, a[3])) * (double)r[a[6]].hi * lanes_of(ir, info, in->res);
+        return (global_bytes(ir, a[0]) + global_bytes(ir, a[3])) * (double)r[a[6]].hi *
+               lanes_of(ir, info, in->res);
     if (in->op == IR_MMA)
         return 64 * (global_bytes(ir, a[0]) + global_bytes(ir, a[3])) * groups;
     return in->op == IR_MMA_STORE ? 64 * global_bytes(ir, a[0]) * groups : 0;
 }
 
-/* Operations on floats of one instruction in a program: an fma is two, anything that only moves or compares none. */
+/* Operations on floats of one instruction in a program: an fma is two, anything that only moves or compares
+ * none. */
 static double insn_flops(const eas_ir *ir, const eas_ir_info *info, const ir_insn *in, const ir_range *r)
 {
     const uint32_t *a = ir_args(ir, in);
@@ -186,7 +188,8 @@ static char *keep(eas_profile *p, const char *s)
     return out ? memcpy(out, s, n) : NULL;
 }
 
-/* Types of the parameters, as in "f32[] int"; cut off where there are very many. What a device compiles may have 32-bit integers for those of a launch. */
+/* Types of the parameters, as in "f32[] int"; cut off where there are very many. What a device compiles may
+ * have 32-bit integers for those of a launch. */
 enum { TYPES_MAX = 1024 };
 static void write_types(const eas_ir *ir, char *out)
 {
@@ -195,14 +198,15 @@ static void write_types(const eas_ir *ir, char *out)
     for (int i = 0; i < ir->nparams && n + 16 < TYPES_MAX; i++) {
         ir_type t = ir_typeof(ir, (uint32_t)i + 1);
         n += (size_t)snprintf(out + n, TYPES_MAX - n, "%s%s%s", i ? " " : "",
-                              t.kind != IR_BUF && dtype_is_int(t.dtype) ? "int" : eas_dtype_name(t.dtype), t.kind == IR_BUF ? "[]" : "");
+                              t.kind != IR_BUF && dtype_is_int(t.dtype) ? "int" : eas_dtype_name(t.dtype),
+                              t.kind == IR_BUF ? "[]" : "");
     }
 }
 
 static bool is_row(const eas_profile_row *r, const eas_profile_row *of)
 {
-    return r->line == of->line && !strcmp(r->kernel, of->kernel) && !strcmp(r->config, of->config) && !strcmp(r->types, of->types) &&
-           !strcmp(r->file, of->file) && !strcmp(r->device, of->device);
+    return r->line == of->line && !strcmp(r->kernel, of->kernel) && !strcmp(r->config, of->config) &&
+           !strcmp(r->types, of->types) && !strcmp(r->file, of->file) && !strcmp(r->device, of->device);
 }
 
 /* Its number, or -1: a row for each configuration of a kernel on a device. */
@@ -224,7 +228,9 @@ static int row_of(eas_profile *p, const eas_ir *ir, int device)
     r.file = keep(p, r.file);
     r.config = keep(p, r.config);
     r.types = keep(p, r.types);
-    return r.kernel && r.file && r.config && r.types && vec_push(&p->rows, ((row){.r = r})) ? (int)p->rows.len - 1 : -1;
+    return r.kernel && r.file && r.config && r.types && vec_push(&p->rows, ((row){.r = r}))
+             ? (int)p->rows.len - 1
+             : -1;
 }
 
 static void add_event(eas_profile *p, event e)
@@ -261,7 +267,8 @@ static void record_launch(int device, const dev_queue *q, const dev_launch *l, d
     base_unlock(&P.lock);
 }
 
-static void record(event_kind kind, int device, const dev_queue *q, const eas_ir *ir, double start, double bytes)
+static void record(event_kind kind, int device, const dev_queue *q, const eas_ir *ir, double start,
+                   double bytes)
 {
     double seconds = now() - start;
     base_lock(&P.lock);
@@ -272,10 +279,14 @@ static void record(event_kind kind, int device, const dev_queue *q, const eas_ir
             p->rows.at[at].r.compiles++;
             p->rows.at[at].r.compile_seconds += seconds;
         }
-        add_event(
-            p,
-            (event){
-                .kind = kind, .device = device, .queue = q, .name = kind_names[kind], .row = at, .start = start, .seconds = seconds, .bytes = bytes});
+        add_event(p, (event){.kind = kind,
+                             .device = device,
+                             .queue = q,
+                             .name = kind_names[kind],
+                             .row = at,
+                             .start = start,
+                             .seconds = seconds,
+                             .bytes = bytes});
     }
     base_unlock(&P.lock);
 }
@@ -306,7 +317,8 @@ static eas_status timed_copy(eas_device *d, dev_queue *q, dev_way way, void *dst
     return st;
 }
 
-static eas_status timed_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *here)
+static eas_status timed_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps,
+                               int n, const eas_launch *here)
 {
     eas_device *own = &P.own[dev_index(d)];
     double start = now();
@@ -467,8 +479,10 @@ static void trace_kernel(str *s, const eas_profile_row *r)
 static void trace_event(str *s, eas_profile *p, const event *e)
 {
     const eas_profile_row *r = e->row >= 0 ? &p->rows.at[e->row].r : NULL;
-    str_add(s, ",\n{\"ph\": \"X\", \"cat\": \"%s\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": ", kind_names[e->kind],
-            e->device, lane(p, e->queue), (e->start - p->begun) * 1e6, e->seconds * 1e6);
+    str_add(
+        s,
+        ",\n{\"ph\": \"X\", \"cat\": \"%s\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": ",
+        kind_names[e->kind], e->device, lane(p, e->queue), (e->start - p->begun) * 1e6, e->seconds * 1e6);
     if (r)
         trace_name(s, r);
     else
@@ -477,7 +491,8 @@ static void trace_event(str *s, eas_profile *p, const event *e)
     if (r)
         trace_kernel(s, r);
     if (e->kind == LAUNCH)
-        str_add(s, ", \"grid\": [%lld, %lld, %lld], \"flops\": %.0f", (long long)e->grid[0], (long long)e->grid[1], (long long)e->grid[2], e->flops);
+        str_add(s, ", \"grid\": [%lld, %lld, %lld], \"flops\": %.0f", (long long)e->grid[0],
+                (long long)e->grid[1], (long long)e->grid[2], e->flops);
     if (e->kind == LAUNCH || e->kind == COPY)
         str_add(s, ", \"bytes\": %.0f", e->bytes);
     str_add(s, "}}");
@@ -489,11 +504,14 @@ eas_status eas_profile_trace(eas_profile *p, char **out)
     str s = {0};
     *out = NULL;
     base_lock(&P.lock);
-    str_add(&s, "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"version\": \"%s\", \"lost\": %llu}, \"traceEvents\": [\n", eas_version(),
-            (unsigned long long)p->lost);
+    str_add(
+        &s,
+        "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"version\": \"%s\", \"lost\": %llu}, \"traceEvents\": [\n",
+        eas_version(), (unsigned long long)p->lost);
     for (int i = 0; i < eas_device_count(); i++)
-        str_add(&s, "%s{\"ph\": \"M\", \"pid\": %d, \"name\": \"process_name\", \"args\": {\"name\": \"%s\"}}", i ? ",\n" : "", i,
-                eas_device_name(eas_device_at(i)));
+        str_add(&s,
+                "%s{\"ph\": \"M\", \"pid\": %d, \"name\": \"process_name\", \"args\": {\"name\": \"%s\"}}",
+                i ? ",\n" : "", i, eas_device_name(eas_device_at(i)));
     for (uint32_t i = 0; i < p->events.len; i++)
         trace_event(&s, p, &p->events.at[i]);
     str_add(&s, "\n]}\n");

@@ -1,4 +1,5 @@
-/* source.c: a launch for a queue that others own: which text, what to bind, how many threads. Nothing is compiled and nothing runs here. */
+/* source.c: a launch for a queue that others own: which text, what to bind, how many threads. Nothing is
+ * compiled and nothing runs here. */
 #include "kernel.h"
 
 enum { SPMD_GROUP = 32 };
@@ -7,7 +8,9 @@ static eas_status dialect_of(const char *form, gen_dialect *d, eas_device **devi
 {
     *d = !strcmp(form, "msl") ? GEN_MSL : GEN_OPENCL;
     *device = *d == GEN_MSL ? &dev_metal : &dev_opencl;
-    return *d == GEN_MSL || !strcmp(form, "opencl") ? EAS_OK : base_fail(EAS_ERR_VALUE, "no source text \"%s\"; there are msl and opencl", form);
+    return *d == GEN_MSL || !strcmp(form, "opencl")
+             ? EAS_OK
+             : base_fail(EAS_ERR_VALUE, "no source text \"%s\"; there are msl and opencl", form);
 }
 
 static unsigned ir_bits(int variant) { return IR_FORM_TEXT | (variant & FORM_NARROW ? IR_FORM_NARROW : 0); }
@@ -18,10 +21,13 @@ static eas_status refuse_reports(const eas_kernel *k, bool in_bounds, const eas_
     if (k->printer)
         return base_fail(EAS_ERR_UNAVAILABLE, "kernel %s prints", k->ir->name);
     if (kernel_debugs(o))
-        return base_fail(EAS_ERR_UNAVAILABLE, "kernel %s is launched with debug, which checks every access", k->ir->name);
-    if (!in_bounds)
-        return base_fail(EAS_ERR_UNAVAILABLE, "kernel %s: that its accesses stay inside the arguments is not proved, so they must be checked",
+        return base_fail(EAS_ERR_UNAVAILABLE, "kernel %s is launched with debug, which checks every access",
                          k->ir->name);
+    if (!in_bounds)
+        return base_fail(
+            EAS_ERR_UNAVAILABLE,
+            "kernel %s: that its accesses stay inside the arguments is not proved, so they must be checked",
+            k->ir->name);
     return EAS_OK;
 }
 
@@ -32,8 +38,9 @@ static eas_status bits_of(const eas_kernel *k, const eas_ir *ir, const packed *p
     if (st)
         return st;
     if (layout.packed)
-        return base_fail(EAS_ERR_UNAVAILABLE, "kernel %s has %d parameters; more than %d are not bound one by one", k->ir->name, k->nparams,
-                         (int)GEN_MSL_BUFFERS);
+        return base_fail(EAS_ERR_UNAVAILABLE,
+                         "kernel %s has %d parameters; more than %d are not bound one by one", k->ir->name,
+                         k->nparams, (int)GEN_MSL_BUFFERS);
     for (int i = 0; i < k->nparams; i++) {
         eas_dtype from = (eas_dtype)k->params[i].dtype, to = gen_ctext_scalar(ir, i);
         double d;
@@ -56,7 +63,8 @@ static void threads_of(const eas_kernel *k, const packed *p, eas_source *out)
         out->threads[0] *= k->info.block;
 }
 
-eas_status eas_kernel_source(eas_kernel *k, const char *form, const eas_arg *args, int nargs, const eas_launch *o, eas_source *out)
+eas_status eas_kernel_source(eas_kernel *k, const char *form, const eas_arg *args, int nargs,
+                             const eas_launch *o, eas_source *out)
 {
     NEED(k, EAS_ERR_HANDLE);
     NEED(form, EAS_ERR_HANDLE);

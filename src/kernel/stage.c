@@ -1,5 +1,6 @@
-/* stage.c: arguments in the wrong memory. On a device that cannot use host memory, host arrays are lent to it for the time of a launch, or copied there before and those that are
- * written back after it; a launch that must be interpreted takes the other way. Arguments that overlap are one piece on the other side as well, so
+/* stage.c: arguments in the wrong memory. On a device that cannot use host memory, host arrays are lent to it
+ * for the time of a launch, or copied there before and those that are written back after it; a launch that
+ * must be interpreted takes the other way. Arguments that overlap are one piece on the other side as well, so
  * what a kernel sees of overlap stays what it was. */
 #include "kernel.h"
 
@@ -29,7 +30,8 @@ stage *stage_new(const eas_kernel *k, const eas_arg *args, const packed *p, bool
     for (int i = 0; i < k->nparams && g; i++) {
         const kernel_param *q = &k->params[i];
         if (q->is_buffer && p->count[i] && host == ((args[i].flags & EAS_ARG_HOST) != 0))
-            add_span(g, p->slot[i], p->slot[i] + ((uint64_t)p->count[i] << q->log2_size), q->written, q->log2_size);
+            add_span(g, p->slot[i], p->slot[i] + ((uint64_t)p->count[i] << q->log2_size), q->written,
+                     q->log2_size);
     }
     return g;
 }
@@ -41,7 +43,8 @@ void stage_free(void *ctx)
         eas_buffer_release(g->at[i].buf);
         free(g->at[i].host);
         if (g->at[i].lent && !dev_usable(g->lent_to))
-            g->lent_to->dealloc(g->lent_to, (void *)(uintptr_t)g->at[i].there, (size_t)(g->at[i].hi - g->at[i].lo));
+            g->lent_to->dealloc(g->lent_to, (void *)(uintptr_t)g->at[i].there,
+                                (size_t)(g->at[i].hi - g->at[i].lo));
     }
     free(g);
 }
@@ -49,7 +52,8 @@ void stage_free(void *ctx)
 static bool lend_span(stage *g, span *s, eas_device *d)
 {
     void *mem;
-    if (s->lo & (((uint64_t)1 << s->log2_align) - 1) || !d->lend(d, (void *)(uintptr_t)s->lo, (size_t)(s->hi - s->lo), s->written, &mem))
+    if (s->lo & (((uint64_t)1 << s->log2_align) - 1) ||
+        !d->lend(d, (void *)(uintptr_t)s->lo, (size_t)(s->hi - s->lo), s->written, &mem))
         return false;
     g->lent_to = d;
     s->there = (uint64_t)(uintptr_t)mem;
@@ -78,14 +82,17 @@ eas_status stage_alloc(stage *g, eas_device *d, bool lend)
 void stage_map(const stage *g, const eas_kernel *k, packed *p, const eas_arg *args, bool host)
 {
     for (int i = 0; i < k->nparams; i++)
-        for (int j = 0; j < g->n && k->params[i].is_buffer && p->count[i] && host == ((args[i].flags & EAS_ARG_HOST) != 0); j++)
+        for (int j = 0; j < g->n && k->params[i].is_buffer && p->count[i] &&
+                        host == ((args[i].flags & EAS_ARG_HOST) != 0);
+             j++)
             if (p->slot[i] >= g->at[j].lo && p->slot[i] < g->at[j].hi) {
                 p->slot[i] = g->at[j].there + (p->slot[i] - g->at[j].lo);
                 break;
             }
 }
 
-/* One copy a span: there, or only of what was written, back. What was lent is there already; back, the copy makes it visible. */
+/* One copy a span: there, or only of what was written, back. What was lent is there already; back, the copy
+ * makes it visible. */
 eas_status stage_copy(const stage *g, eas_device *d, dev_queue *q, dev_way way)
 {
     eas_status st = EAS_OK;
@@ -94,7 +101,8 @@ eas_status stage_copy(const stage *g, eas_device *d, dev_queue *q, dev_way way)
         const span *s = &g->at[i];
         void *here = (void *)(uintptr_t)s->lo, *there = (void *)(uintptr_t)s->there;
         if (to_there ? !s->lent : s->written)
-            st = d->copy(d, q, way, to_there ? there : here, to_there ? here : there, (size_t)(s->hi - s->lo));
+            st =
+                d->copy(d, q, way, to_there ? there : here, to_there ? here : there, (size_t)(s->hi - s->lo));
     }
     return st;
 }

@@ -1,8 +1,9 @@
 /* fft.c: Fourier transforms along the last axis, of any length, real and complex.
  *
- * A plan has the radices of a length and a table of its roots of unity, computed in double; plans are kept (PLANS of them). Lengths with a prime factor above MAX_RADIX
- * go through Bluestein's convolution. Real transforms share a complex one between two rows. One long complex sequence is cut into four steps so that it uses all threads and
- * stays in the caches.
+ * A plan has the radices of a length and a table of its roots of unity, computed in double; plans are kept
+ * (PLANS of them). Lengths with a prime factor above MAX_RADIX go through Bluestein's convolution. Real
+ * transforms share a complex one between two rows. One long complex sequence is cut into four steps so that
+ * it uses all threads and stays in the caches.
  */
 #include "native.h"
 
@@ -10,8 +11,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define HOT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define HOT
@@ -31,14 +32,16 @@ typedef struct fft_plan {
 typedef struct fft_job {
     const void *in[2]; /* real and imaginary parts; the latter NULL of real ones */
     void *out[2], *mid;
-    int64_t batch, n, inner, lanes; /* inner: elements of a sequence are that far apart; lanes: sequences, after real ones were paired */
+    /* inner: elements of a sequence are that far apart; lanes: sequences, after real ones were paired */
+    int64_t batch, n, inner, lanes;
     int kind;
     bool inverse;
     double scale;
     const fft_plan *plan, *columns, *rows; /* the latter two of one long sequence */
     int64_t row; /* of one long sequence: elements from one row of `mid` to the next */
     int shift; /* e^(-2 pi i k / n) = coarse[k >> shift] fine[the bits below] */
-    double *coarse, *fine, *steps; /* steps: w^(k l), for each k of V lanes first the cosines, then the sines */
+    /* steps: w^(k l), for each k of V lanes first the cosines, then the sines */
+    double *coarse, *fine, *steps;
     void (*step)(const struct fft_job *, int64_t, void *);
     char *scratch;
     size_t bytes;
@@ -76,8 +79,10 @@ static void root(int64_t k, int64_t n, double *c, double *s)
     int64_t eighth = 8 * (k % n);
     int octant = (int)(eighth / n);
     int64_t rest = eighth % n; /* the angle is (octant + rest / n) / 8 turns */
-    double a = 0.78539816339744830962 * (double)(octant & 1 ? n - rest : rest) / (double)n, x = cos(a), y = sin(a);
-    static const int8_t swap[8] = {0, 1, 1, 0, 0, 1, 1, 0}, neg_c[8] = {0, 0, 1, 1, 1, 1, 0, 0}, neg_s[8] = {0, 0, 0, 0, 1, 1, 1, 1};
+    double a = 0.78539816339744830962 * (double)(octant & 1 ? n - rest : rest) / (double)n, x = cos(a),
+           y = sin(a);
+    static const int8_t swap[8] = {0, 1, 1, 0, 0, 1, 1, 0}, neg_c[8] = {0, 0, 1, 1, 1, 1, 0, 0},
+                        neg_s[8] = {0, 0, 0, 0, 1, 1, 1, 1};
     *c = swap[octant] ? y : x;
     *s = swap[octant] ? x : y;
     *c = neg_c[octant] ? -*c : *c;
@@ -145,7 +150,8 @@ static int64_t smooth_above(int64_t n) /* a multiple of small powers that is not
 static bool make_chirp(fft_plan *p)
 {
     int64_t n = p->n, m = smooth_above(2 * n - 1);
-    if (!(p->inner = plan_get(m)) || !tables(n, &p->chirp_re_d, &p->chirp_im_d, &p->chirp_re_s, &p->chirp_im_s) ||
+    if (!(p->inner = plan_get(m)) ||
+        !tables(n, &p->chirp_re_d, &p->chirp_im_d, &p->chirp_re_s, &p->chirp_im_s) ||
         !tables(m, &p->kernel_re_d, &p->kernel_im_d, &p->kernel_re_s, &p->kernel_im_s))
         return false;
     const int64_t V = lanes_of(true);
@@ -153,7 +159,8 @@ static bool make_chirp(fft_plan *p)
     if (!mem)
         return false;
     lanes_d x = {mem, mem + m * V}, w = {mem + 2 * m * V, mem + 3 * m * V};
-    for (int64_t j = 0, e = 0; j < n; e = (e + 2 * j + 1) % (2 * n), j++) { /* e^(-i pi j^2 / n); e is j^2, modulo 2 n */
+    /* e^(-i pi j^2 / n); e is j^2, modulo 2 n */
+    for (int64_t j = 0, e = 0; j < n; e = (e + 2 * j + 1) % (2 * n), j++) {
         root(e, 2 * n, &p->chirp_re_d[j], &p->chirp_im_d[j]);
         x.re[j * V] = p->chirp_re_d[j] / (double)m;
         x.im[j * V] = -p->chirp_im_d[j] / (double)m;
@@ -219,7 +226,8 @@ static fft_plan *plan_get(int64_t n) /* counted; NULL: no memory */
     return found;
 }
 
-static int64_t room(const fft_plan *p) { return (p->inner ? 2 * p->n + 4 * p->inner->n : 4 * p->n) + 4; } /* elements for each lane */
+/* elements for each lane */
+static int64_t room(const fft_plan *p) { return (p->inner ? 2 * p->n + 4 * p->inner->n : 4 * p->n) + 4; }
 
 /* ---- running ---- */
 
@@ -230,7 +238,8 @@ static void part(void *ctx, int64_t first, int64_t last, int worker)
         b->step(b, g, b->scratch + b->bytes * (size_t)worker);
 }
 
-static eas_status share_out(fft_job *b, int64_t sequences, int64_t elements, bool wide, void (*step)(const fft_job *, int64_t, void *))
+static eas_status share_out(fft_job *b, int64_t sequences, int64_t elements, bool wide,
+                            void (*step)(const fft_job *, int64_t, void *))
 {
     const int64_t V = lanes_of(wide), groups = (sequences + V - 1) / V;
     int threads = groups > 1 && b->batch * b->n > 20000 ? pool_size() : 1;
@@ -286,11 +295,13 @@ static eas_status run_long(fft_job *b, int64_t n1, bool wide)
     int64_t n = b->n, n2 = n / n1;
     size_t size = wide ? sizeof(double) : sizeof(float);
     fft_plan *columns = plan_get(n1), *rows = plan_get(n2);
-    b->row = n2 + lanes_of(wide); /* a line more, so that lines of a column do not share a set of the caches */
+    /* a line more, so that lines of a column do not share a set of the caches */
+    b->row = n2 + lanes_of(wide);
     b->mid = malloc(2 * size * (size_t)(n1 * b->row));
     b->columns = columns;
     b->rows = rows;
-    eas_status st = columns && rows && b->mid ? long_tables(b, n1, lanes_of(wide)) : base_fail_oom(2 * size * (size_t)(n1 * b->row));
+    eas_status st = columns && rows && b->mid ? long_tables(b, n1, lanes_of(wide))
+                                              : base_fail_oom(2 * size * (size_t)(n1 * b->row));
     if (!st)
         st = share_out(b, n2, room(columns), wide, wide ? long_columns_d : long_columns_s);
     if (!st)
@@ -304,7 +315,8 @@ eas_status native_fft(const native_call *c)
 {
     const int64_t *q = c->numbers;
     bool wide = q[0] != 0;
-    fft_job b = {.batch = q[1] * q[3], .n = q[2], .inner = q[3], .kind = (int)q[4], .inverse = q[5] != 0, .scale = 1};
+    fft_job b = {
+        .batch = q[1] * q[3], .n = q[2], .inner = q[3], .kind = (int)q[4], .inverse = q[5] != 0, .scale = 1};
     if (b.batch == 0 || b.n == 0)
         return EAS_OK;
     for (int i = 0; i < 2; i++) {

@@ -1,6 +1,8 @@
-/* lapack.c: a LAPACK opened at run time: the file that the host program names (NumPy and SciPy bring one), else the system's.
+/* lapack.c: a LAPACK opened at run time: the file that the host program names (NumPy and SciPy bring one),
+ * else the system's.
  *
- * Builds differ in names (dgetrf_, scipy_dgetrf_64_) and in the size of integers; a suffix of 64_ says the latter. EAS_LAPACK names another file, or "none".
+ * Builds differ in names (dgetrf_, scipy_dgetrf_64_) and in the size of integers; a suffix of 64_ says the
+ * latter. EAS_LAPACK names another file, or "none".
  */
 #include "native.h"
 
@@ -93,5 +95,9 @@ lapack_fn lapack_find(const char *name, int type)
 
 bool lapack_wide(void) { return L.suffix && !strcmp(L.suffix, "_64_"); }
 
-/* Below that size the calls and the copies into column order cost more than our own loops; problems of a batch have a thread each with ours. */
-bool lapack_wanted(int64_t n, int64_t batch) { return n >= LEAST && (batch == 1 || n >= 2 * LEAST) && found(); }
+/* Below that size the calls and the copies into column order cost more than our own loops; problems of a
+ * batch have a thread each with ours. */
+bool lapack_wanted(int64_t n, int64_t batch)
+{
+    return n >= LEAST && (batch == 1 || n >= 2 * LEAST) && found();
+}

@@ -1,12 +1,13 @@
-/* linalg.c: factorisations of batches of matrices: la.inc for each element type, the general eigenvalue problem in complex numbers, and LAPACK where it is wanted. */
+/* linalg.c: factorisations of batches of matrices: la.inc for each element type, the general eigenvalue
+ * problem in complex numbers, and LAPACK where it is wanted. */
 #include "native.h"
 
 #include <complex.h>
 #include <float.h>
 #include <math.h>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define HOT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define HOT
@@ -145,9 +146,13 @@ static void transposed(int64_t type, int64_t m, int64_t n, const void *a, void *
         conjugate(type, m * n, b);
 }
 
-/* ---- LAPACK's calling convention: everything by address; an int64 holds either size of integer, in this byte order ---- */
+/* ---- LAPACK's calling convention: everything by address; an int64 holds either size of integer, in this
+ * byte order ---- */
 typedef int64_t lint;
-static int64_t int_at(const void *p, int64_t i) { return lapack_wide() ? ((const int64_t *)p)[i] : ((const int32_t *)p)[i]; }
+static int64_t int_at(const void *p, int64_t i)
+{
+    return lapack_wide() ? ((const int64_t *)p)[i] : ((const int32_t *)p)[i];
+}
 static bool failed(lint info) { return lapack_wide() ? info != 0 : (int32_t)info != 0; }
 static void fill_nan(int64_t type, int64_t n, void *x)
 {
@@ -178,7 +183,8 @@ static void lu_one(const native_call *c, int64_t i, void *scratch)
 
 static eas_status lu_lapack(const native_call *c, int64_t i, lapack_fn getrf)
 {
-    int64_t type = c->numbers[0], m = c->numbers[2], n = c->numbers[3], *perm = (int64_t *)c->out[1] + i * m, *sign = (int64_t *)c->out[2] + i;
+    int64_t type = c->numbers[0], m = c->numbers[2], n = c->numbers[3], *perm = (int64_t *)c->out[1] + i * m,
+            *sign = (int64_t *)c->out[2] + i;
     void *a = malloc((size_t)(m * n) * size_of(type)), *piv = malloc(sizeof(int64_t) * (size_t)m);
     lint info = 0, lm = m, ln = n;
     if (!a || !piv) {
@@ -250,7 +256,8 @@ eas_status native_cholesky(const native_call *c)
         if (failed(info))
             fill_nan(type, n * n, l);
     }
-    return f ? EAS_OK : native_batch(c, b, weight(type) * (double)n * (double)n * (double)n / 3, 0, cholesky_one);
+    return f ? EAS_OK
+             : native_batch(c, b, weight(type) * (double)n * (double)n * (double)n / 3, 0, cholesky_one);
 }
 
 /* ---- triangular systems ---- */
@@ -262,7 +269,8 @@ static void solve_triangular_one(const native_call *c, int64_t i, void *scratch)
     void *x = matrix_out(c, 0, i, n * k);
     (void)scratch;
     memcpy(x, matrix_in(c, 1, i, n * k), (size_t)(n * k) * size_of(q[0]));
-#define DO(t) solve_triangular_##t(n, k, q[4] != 0, (int)q[5], q[6] != 0, (const P *)matrix_in(c, 0, i, n * n), (P *)x)
+#define DO(t) \
+    solve_triangular_##t(n, k, q[4] != 0, (int)q[5], q[6] != 0, (const P *)matrix_in(c, 0, i, n * n), (P *)x)
     BY_TYPE(q[0], DO)
 #undef DO
 }
@@ -279,14 +287,16 @@ eas_status native_solve_triangular(const native_call *c)
         lint ln = n, lk = k;
         void *x = matrix_out(c, 0, i, n * k);
         memcpy(x, matrix_in(c, 1, i, n * k), (size_t)(n * k) * size_of(q[0]));
-        ((void (*)(const char *, const char *, const char *, const char *, lint *, lint *, const void *, const void *, lint *, void *, lint *, size_t,
-                   size_t, size_t, size_t))f)("R", q[4] ? "U" : "L",
-                                              q[5] == 0   ? "N"
-                                              : q[5] == 1 ? "T"
-                                                          : "C",
-                                              q[6] ? "U" : "N", &lk, &ln, one, matrix_in(c, 0, i, n * n), &ln, x, &lk, 1, 1, 1, 1);
+        ((void (*)(const char *, const char *, const char *, const char *, lint *, lint *, const void *,
+                   const void *, lint *, void *, lint *, size_t, size_t, size_t, size_t))f)(
+            "R", q[4] ? "U" : "L",
+            q[5] == 0   ? "N"
+            : q[5] == 1 ? "T"
+                        : "C",
+            q[6] ? "U" : "N", &lk, &ln, one, matrix_in(c, 0, i, n * n), &ln, x, &lk, 1, 1, 1, 1);
     }
-    return f ? EAS_OK : native_batch(c, b, weight(q[0]) * (double)n * (double)n * (double)k, 0, solve_triangular_one);
+    return f ? EAS_OK
+             : native_batch(c, b, weight(q[0]) * (double)n * (double)n * (double)k, 0, solve_triangular_one);
 }
 
 /* ---- QR ---- */
@@ -297,7 +307,9 @@ static void qr_one(const native_call *c, int64_t i, void *scratch)
     int64_t m = q[2], n = q[3], k = q[4] ? m : MIN2(m, n);
     char *a = scratch, *rest = a + (size_t)(m * n) * size_of(q[0]);
     memcpy(a, matrix_in(c, 0, i, m * n), (size_t)(m * n) * size_of(q[0]));
-#define DO(t) qr_##t(m, n, k, (P *)(void *)a, (P *)matrix_out(c, 0, i, m *k), (P *)matrix_out(c, 1, i, k *n), (P *)(void *)rest)
+#define DO(t) \
+    qr_##t(m, n, k, (P *)(void *)a, (P *)matrix_out(c, 0, i, m *k), (P *)matrix_out(c, 1, i, k *n), \
+           (P *)(void *)rest)
     BY_TYPE(q[0], DO)
 #undef DO
 }
@@ -307,7 +319,8 @@ static eas_status qr_lapack(const native_call *c, int64_t i, lapack_fn geqrf, la
     const int64_t *q = c->numbers;
     int64_t type = q[0], m = q[2], n = q[3], r = MIN2(m, n), k = q[4] ? m : r;
     size_t size = size_of(type), cols = (size_t)MAX2(n, k);
-    char *a = calloc((size_t)m * cols, size), *tau = malloc((size_t)(r + 1) * size), *work = malloc(16), *rows = malloc((size_t)(m * n) * size);
+    char *a = calloc((size_t)m * cols, size), *tau = malloc((size_t)(r + 1) * size), *work = malloc(16),
+         *rows = malloc((size_t)(m * n) * size);
     lint info = 0, lm = m, ln = n, lr = r, lk = k, ask = -1;
     typedef void (*geqrf_fn)(lint *, lint *, void *, lint *, void *, void *, lint *, lint *);
     typedef void (*orgqr_fn)(lint *, lint *, lint *, void *, lint *, void *, void *, lint *, lint *);
@@ -328,7 +341,8 @@ static eas_status qr_lapack(const native_call *c, int64_t i, lapack_fn geqrf, la
             for (int64_t y = 0; y < k; y++) {
                 int64_t from = MIN2(y, n);
                 memset(to + (size_t)(y * n) * size, 0, (size_t)from * size);
-                memcpy(to + (size_t)(y * n + from) * size, rows + (size_t)(y * n + from) * size, (size_t)(n - from) * size);
+                memcpy(to + (size_t)(y * n + from) * size, rows + (size_t)(y * n + from) * size,
+                       (size_t)(n - from) * size);
             }
             ((orgqr_fn)orgqr)(&lm, &lk, &lr, a, &lm, tau, work, &room, &info);
             transposed(type, k, m, a, matrix_out(c, 0, i, m * k), false);
@@ -343,12 +357,14 @@ eas_status native_qr(const native_call *c)
     const int64_t *q = c->numbers;
     int64_t b = q[1], m = q[2], n = q[3], k = q[4] ? m : MIN2(m, n);
     bool wanted = lapack_wanted(MIN2(m, n), b);
-    lapack_fn f = wanted ? lapack_find("geqrf", (int)q[0]) : NULL, g = wanted ? lapack_find(is_complex(q[0]) ? "ungqr" : "orgqr", (int)q[0]) : NULL;
+    lapack_fn f = wanted ? lapack_find("geqrf", (int)q[0]) : NULL,
+              g = wanted ? lapack_find(is_complex(q[0]) ? "ungqr" : "orgqr", (int)q[0]) : NULL;
     eas_status st = EAS_OK;
     for (int64_t i = 0; i < b && f && g && !st; i++)
         st = qr_lapack(c, i, f, g);
     size_t room = (size_t)(m * n + n + k + MIN2(m, n) + m) * size_of(q[0]);
-    return f && g ? st : native_batch(c, b, weight(q[0]) * 4 * (double)(m * n) * (double)MIN2(m, n), room, qr_one);
+    return f && g ? st
+                  : native_batch(c, b, weight(q[0]) * 4 * (double)(m * n) * (double)MIN2(m, n), room, qr_one);
 }
 
 /* ---- Hermitian eigenvalues ---- */
@@ -357,9 +373,12 @@ static void eigh_one(const native_call *c, int64_t i, void *scratch)
 {
     const int64_t *q = c->numbers;
     int64_t n = q[2];
-    char *a = scratch, *rest = a + (size_t)(n * n) * size_of(q[0]), *w = (char *)c->out[0] + (size_t)(i * n) * real_size(q[0]);
+    char *a = scratch, *rest = a + (size_t)(n * n) * size_of(q[0]),
+         *w = (char *)c->out[0] + (size_t)(i * n) * real_size(q[0]);
     memcpy(a, matrix_in(c, 0, i, n * n), (size_t)(n * n) * size_of(q[0]));
-#define DO(t) eigh_##t(n, (P *)(void *)a, (Q *)(void *)w, q[3] ? (P *)matrix_out(c, 1, i, n *n) : NULL, (P *)(void *)rest)
+#define DO(t) \
+    eigh_##t(n, (P *)(void *)a, (Q *)(void *)w, q[3] ? (P *)matrix_out(c, 1, i, n *n) : NULL, \
+             (P *)(void *)rest)
     BY_TYPE(q[0], DO)
 #undef DO
 }
@@ -373,9 +392,10 @@ static eas_status eigh_lapack(const native_call *c, int64_t i, lapack_fn f)
     char first[16], rfirst[16], ifirst[16] = {0};
     lint info = 0, ln = n, ask = -1;
     const char *job = q[3] ? "V" : "N";
-    typedef void (*real_fn)(const char *, const char *, lint *, void *, lint *, void *, void *, lint *, void *, lint *, lint *, size_t, size_t);
-    typedef void (*complex_fn)(const char *, const char *, lint *, void *, lint *, void *, void *, lint *, void *, lint *, void *, lint *, lint *,
-                               size_t, size_t);
+    typedef void (*real_fn)(const char *, const char *, lint *, void *, lint *, void *, void *, lint *,
+                            void *, lint *, lint *, size_t, size_t);
+    typedef void (*complex_fn)(const char *, const char *, lint *, void *, lint *, void *, void *, lint *,
+                               void *, lint *, void *, lint *, lint *, size_t, size_t);
     if (!a)
         return base_fail_oom((size_t)(n * n) * size);
     memcpy(a, matrix_in(c, 0, i, n * n), (size_t)(n * n) * size);
@@ -383,8 +403,10 @@ static eas_status eigh_lapack(const native_call *c, int64_t i, lapack_fn f)
         ((complex_fn)f)(job, "U", &ln, a, &ln, w, first, &ask, rfirst, &ask, ifirst, &ask, &info, 1, 1);
     else
         ((real_fn)f)(job, "U", &ln, a, &ln, w, first, &ask, ifirst, &ask, &info, 1, 1);
-    lint lw = work_size(type, first), lr = is_complex(type) ? work_size(type, rfirst) : 1, li = int_at(ifirst, 0);
-    char *work = malloc((size_t)lw * size), *rwork = malloc((size_t)lr * size), *iwork = malloc((size_t)(li + 1) * 8);
+    lint lw = work_size(type, first), lr = is_complex(type) ? work_size(type, rfirst) : 1,
+         li = int_at(ifirst, 0);
+    char *work = malloc((size_t)lw * size), *rwork = malloc((size_t)lr * size),
+         *iwork = malloc((size_t)(li + 1) * 8);
     eas_status st = work && rwork && iwork ? EAS_OK : base_fail_oom((size_t)lw * size);
     if (!st && is_complex(type))
         ((complex_fn)f)(job, "U", &ln, a, &ln, w, work, &lw, rwork, &lr, iwork, &li, &info, 1, 1);
@@ -423,13 +445,16 @@ static void svd_one(const native_call *c, int64_t i, void *scratch)
     bool full = q[4] != 0, vectors = q[5] != 0, flip = m < n;
     int64_t nu = full ? big : k;
     size_t size = size_of(q[0]);
-    char *a = scratch, *ut = a + (size_t)(m * n) * size, *vt = ut + (size_t)(nu * big) * size, *rest = vt + (size_t)(k * k) * size;
+    char *a = scratch, *ut = a + (size_t)(m * n) * size, *vt = ut + (size_t)(nu * big) * size,
+         *rest = vt + (size_t)(k * k) * size;
     char *s = (char *)c->out[0] + (size_t)(i * k) * real_size(q[0]);
     if (flip)
         transposed(q[0], m, n, matrix_in(c, 0, i, m * n), a, true);
     else
         memcpy(a, matrix_in(c, 0, i, m * n), (size_t)(m * n) * size);
-#define DO(t) svd_##t(big, k, (const P *)(void *)a, vectors, nu, (Q *)(void *)s, (P *)(void *)ut, (P *)(void *)vt, (P *)(void *)rest)
+#define DO(t) \
+    svd_##t(big, k, (const P *)(void *)a, vectors, nu, (Q *)(void *)s, (P *)(void *)ut, (P *)(void *)vt, \
+            (P *)(void *)rest)
     BY_TYPE(q[0], DO)
 #undef DO
     if (!vectors)
@@ -454,22 +479,28 @@ static eas_status svd_lapack(const native_call *c, int64_t i, lapack_fn f)
     size_t size = size_of(type);
     const char *job = !vectors ? "N" : full ? "A" : "S";
     lint info = 0, lm = m, ln = n, lk = full ? m : k, ask = -1;
-    char first[16], dummy[16], *a = malloc((size_t)(m * n) * size), *s = (char *)c->out[0] + (size_t)(i * k) * real_size(type);
-    void *u = vectors ? matrix_out(c, 1, i, m * (full ? m : k)) : dummy, *vh = vectors ? matrix_out(c, 2, i, (full ? n : k) * n) : dummy;
+    char first[16], dummy[16], *a = malloc((size_t)(m * n) * size),
+                               *s = (char *)c->out[0] + (size_t)(i * k) * real_size(type);
+    void *u = vectors ? matrix_out(c, 1, i, m * (full ? m : k)) : dummy,
+         *vh = vectors ? matrix_out(c, 2, i, (full ? n : k) * n) : dummy;
     size_t reals = (size_t)(MAX2(5 * k * k + 5 * k, 2 * big * k + 2 * k * k + k) + 8);
-    char *rwork = is_complex(type) ? malloc(reals * real_size(type)) : dummy, *iwork = malloc((size_t)(8 * k + 1) * 8), *work = NULL;
-    typedef void (*real_fn)(const char *, lint *, lint *, void *, lint *, void *, void *, lint *, void *, lint *, void *, lint *, void *, lint *,
-                            size_t);
-    typedef void (*complex_fn)(const char *, lint *, lint *, void *, lint *, void *, void *, lint *, void *, lint *, void *, lint *, void *, void *,
-                               lint *, size_t);
+    char *rwork = is_complex(type) ? malloc(reals * real_size(type)) : dummy,
+         *iwork = malloc((size_t)(8 * k + 1) * 8), *work = NULL;
+    typedef void (*real_fn)(const char *, lint *, lint *, void *, lint *, void *, void *, lint *, void *,
+                            lint *, void *, lint *, void *, lint *, size_t);
+    typedef void (*complex_fn)(const char *, lint *, lint *, void *, lint *, void *, void *, lint *, void *,
+                               lint *, void *, lint *, void *, void *, lint *, size_t);
     eas_status st = a && rwork && iwork ? EAS_OK : base_fail_oom((size_t)(m * n) * size);
     lint lw = -1;
     for (int pass = 0; pass < 2 && !st;
-         pass++) { /* column order shows it the transpose, whose left vectors are our right ones: what lies in u and vh is what we want */
+         /* column order shows it the transpose, whose left vectors are our right ones: what lies in u and vh
+            is what we want */
+         pass++) {
         void *at = pass ? work : first;
         memcpy(a, matrix_in(c, 0, i, m * n), (size_t)(m * n) * size);
         if (is_complex(type))
-            ((complex_fn)f)(job, &ln, &lm, a, &ln, s, vh, &ln, u, &lk, at, pass ? &lw : &ask, rwork, iwork, &info, 1);
+            ((complex_fn)f)(job, &ln, &lm, a, &ln, s, vh, &ln, u, &lk, at, pass ? &lw : &ask, rwork, iwork,
+                            &info, 1);
         else
             ((real_fn)f)(job, &ln, &lm, a, &ln, s, vh, &ln, u, &lk, at, pass ? &lw : &ask, iwork, &info, 1);
         if (!pass) {
@@ -503,7 +534,8 @@ eas_status native_svd(const native_call *c)
     return f ? st : native_batch(c, b, weight(q[0]) * 40 * (double)(m * n) * (double)k, room, svd_one);
 }
 
-/* ---- general eigenvalues: Hessenberg form by reflections, then single-shift QR to the Schur form; in complex double ---- */
+/* ---- general eigenvalues: Hessenberg form by reflections, then single-shift QR to the Schur form; in
+ * complex double ---- */
 
 enum { QR_STEPS = 60 };
 
@@ -531,7 +563,8 @@ static void hessenberg(int64_t n, c128 *h, c128 *z, c128 *v, c128 *w)
 static c128 wilkinson(const c128 *h, int64_t n, int64_t hi)
 {
     c128 a = h[(hi - 1) * n + hi - 1], b = h[(hi - 1) * n + hi], cc = h[hi * n + hi - 1], d = h[hi * n + hi];
-    c128 half = (a - d) / 2, root = csqrt(half * half + b * cc), bottom = cabs(half + root) > cabs(half - root) ? half + root : half - root;
+    c128 half = (a - d) / 2, root = csqrt(half * half + b * cc),
+         bottom = cabs(half + root) > cabs(half - root) ? half + root : half - root;
     return bottom == 0 ? d : d - b * cc / bottom;
 }
 
@@ -647,7 +680,8 @@ static void eig_one(const native_call *c, int64_t i, void *scratch)
 {
     const int64_t *q = c->numbers;
     int64_t type = q[0], n = q[2];
-    c128 *h = scratch, *z = q[3] ? h + n * n : NULL, *v = h + 2 * n * n, *work = v + n * n, *sn = work + 2 * n;
+    c128 *h = scratch, *z = q[3] ? h + n * n : NULL, *v = h + 2 * n * n, *work = v + n * n,
+         *sn = work + 2 * n;
     double *cs = (double *)(sn + n), size = 0;
     const void *a = matrix_in(c, 0, i, n * n);
     bool finite = true;
@@ -679,21 +713,24 @@ static eas_status eig_lapack(const native_call *c, int64_t i, lapack_fn f)
     const int64_t *q = c->numbers;
     int64_t type = q[0], n = q[2];
     size_t size = size_of(type);
-    char *a = malloc((size_t)(n * n + 1) * size), *w = malloc((size_t)(2 * n + 1) * size), *vr = malloc((size_t)(n * n + 1) * size),
-         *rwork = malloc((size_t)(2 * n + 1) * size), first[16], *work = NULL;
+    char *a = malloc((size_t)(n * n + 1) * size), *w = malloc((size_t)(2 * n + 1) * size),
+         *vr = malloc((size_t)(n * n + 1) * size), *rwork = malloc((size_t)(2 * n + 1) * size), first[16],
+         *work = NULL;
     lint info = 0, ln = n, one = 1, ask = -1, lw = -1;
-    typedef void (*real_fn)(const char *, const char *, lint *, void *, lint *, void *, void *, void *, lint *, void *, lint *, void *, lint *,
-                            lint *, size_t, size_t);
-    typedef void (*complex_fn)(const char *, const char *, lint *, void *, lint *, void *, void *, lint *, void *, lint *, void *, lint *, void *,
-                               lint *, size_t, size_t);
+    typedef void (*real_fn)(const char *, const char *, lint *, void *, lint *, void *, void *, void *,
+                            lint *, void *, lint *, void *, lint *, lint *, size_t, size_t);
+    typedef void (*complex_fn)(const char *, const char *, lint *, void *, lint *, void *, void *, lint *,
+                               void *, lint *, void *, lint *, void *, lint *, size_t, size_t);
     eas_status st = a && w && vr && rwork ? EAS_OK : base_fail_oom((size_t)(n * n) * size);
     for (int pass = 0; pass < 2 && !st; pass++) {
         void *at = pass ? work : first;
         transposed(type, n, n, matrix_in(c, 0, i, n * n), a, false);
         if (is_complex(type))
-            ((complex_fn)f)("N", q[3] ? "V" : "N", &ln, a, &ln, w, NULL, &one, vr, &ln, at, pass ? &lw : &ask, rwork, &info, 1, 1);
+            ((complex_fn)f)("N", q[3] ? "V" : "N", &ln, a, &ln, w, NULL, &one, vr, &ln, at, pass ? &lw : &ask,
+                            rwork, &info, 1, 1);
         else
-            ((real_fn)f)("N", q[3] ? "V" : "N", &ln, a, &ln, w, w + (size_t)n * size, NULL, &one, vr, &ln, at, pass ? &lw : &ask, &info, 1, 1);
+            ((real_fn)f)("N", q[3] ? "V" : "N", &ln, a, &ln, w, w + (size_t)n * size, NULL, &one, vr, &ln, at,
+                         pass ? &lw : &ask, &info, 1, 1);
         if (!pass) {
             lw = work_size(type, first);
             work = malloc((size_t)lw * size);
@@ -703,8 +740,12 @@ static eas_status eig_lapack(const native_call *c, int64_t i, lapack_fn f)
     bool bad = failed(info);
     for (int64_t k = 0; k < n && !st; k++) {
         double im = is_complex(type) ? 0 : creal(element(type, w, n + k));
-        put(type, c->out[0], i * n + k, bad ? NAN : is_complex(type) ? element(type, w, k) : creal(element(type, w, k)) + im * I);
-        for (int64_t j = 0; j < n && q[3]; j++) { /* a pair of conjugates is two columns: its real and its imaginary part */
+        put(type, c->out[0], i * n + k,
+            bad                ? NAN
+            : is_complex(type) ? element(type, w, k)
+                               : creal(element(type, w, k)) + im * I);
+        /* a pair of conjugates is two columns: its real and its imaginary part */
+        for (int64_t j = 0; j < n && q[3]; j++) {
             c128 v = element(type, vr, k * n + j);
             if (im > 0)
                 v = creal(v) + I * creal(element(type, vr, (k + 1) * n + j));
@@ -731,7 +772,8 @@ eas_status native_eig(const native_call *c)
 {
     const int64_t *q = c->numbers;
     int64_t b = q[1], n = q[2];
-    lapack_fn f = n && all_finite(c, b * n * n) ? lapack_find("geev", (int)q[0]) : NULL; /* of any size: it keeps conjugate pairs exact */
+    /* of any size: it keeps conjugate pairs exact */
+    lapack_fn f = n && all_finite(c, b * n * n) ? lapack_find("geev", (int)q[0]) : NULL;
     eas_status st = EAS_OK;
     for (int64_t i = 0; i < b && f && !st; i++)
         st = eig_lapack(c, i, f);

@@ -1,6 +1,8 @@
-/* native.h: functions that run on the host as one step of a program: factorisations of matrices, Fourier transforms.
+/* native.h: functions that run on the host as one step of a program: factorisations of matrices, Fourier
+ * transforms.
  *
- * Each works on a batch of equal problems in C order. The problems of a batch are shared out over the pool's threads. Complex arrays are pairs (re, im).
+ * Each works on a batch of equal problems in C order. The problems of a batch are shared out over the pool's
+ * threads. Complex arrays are pairs (re, im).
  *
  *   native.c   the table (native.def)
  *   linalg.c   factorisations: la.inc is expanded for float, double and their complex forms
@@ -27,9 +29,11 @@ const eas_native *native_find(const char *name); /* NULL: there is none */
 /* numbers[0] of linear algebra */
 enum { NATIVE_F32, NATIVE_F64, NATIVE_C64, NATIVE_C128 };
 
-/* A problem of a batch: index i, with scratch memory of the size that was asked for, which other problems see too. */
+/* A problem of a batch: index i, with scratch memory of the size that was asked for, which other problems see
+ * too. */
 typedef void (*native_each)(const native_call *c, int64_t i, void *scratch);
-/* Runs f for each of n problems, on several threads if there are several. work: about how many operations one takes. */
+/* Runs f for each of n problems, on several threads if there are several. work: about how many operations one
+ * takes. */
 eas_status native_batch(const native_call *c, int64_t n, double work, size_t scratch, native_each f);
 
 #define NATIVE(name, doc) eas_status native_##name(const native_call *c);
@@ -37,7 +41,8 @@ eas_status native_batch(const native_call *c, int64_t n, double work, size_t scr
 #undef NATIVE
 
 /* ---- lapack.c ---- */
-/* Functions by their LAPACK names without the letter of the type ("getrf"); NULL: there is no LAPACK, or it lacks the function. type: NATIVE_F32 ... */
+/* Functions by their LAPACK names without the letter of the type ("getrf"); NULL: there is no LAPACK, or it
+ * lacks the function. type: NATIVE_F32 ... */
 typedef void (*lapack_fn)(void);
 lapack_fn lapack_find(const char *name, int type);
 bool lapack_wide(void); /* integers have 64 bits */

@@ -1,5 +1,7 @@
-/* attend.c: the derivative of softmax(s) @ v has row sums of P * (G @ v^T), with P the softmax and G a cotangent of the result O = P @ v. They are the row sums of
- * G * O: sum_j P_ij sum_d G_id v_jd = sum_d G_id O_id. In this form they need no matrix of the size of s, and exec can leave that out altogether (attention_back.c).
+/* attend.c: the derivative of softmax(s) @ v has row sums of P * (G @ v^T), with P the softmax and G a
+ * cotangent of the result O = P @ v. They are the row sums of G * O: sum_j P_ij sum_d G_id v_jd = sum_d G_id
+ * O_id. In this form they need no matrix of the size of s, and exec can leave that out altogether
+ * (attention_back.c).
  */
 #include "pass.h"
 
@@ -25,16 +27,30 @@ uint32_t pass_row_sums(pgraph *g, const pnode *p)
     const int k = is_softmax(g, m->in[0]) ? 0 : is_softmax(g, m->in[1]) ? 1 : -1;
     if (k < 0 || !is_op(g, m->in[1 - k], GRAPH_MATMUL))
         return 0;
-    const uint32_t soft = m->in[k], factor = pass_at(g, m->in[1 - k])->in[0], values = pass_at(g, m->in[1 - k])->in[1];
-    const pnode *s = pass_at(g, soft), *ct = pass_at(g, factor), *v = pass_at(g, values), *d = pass_at(g, m->in[1 - k]);
+    const uint32_t soft = m->in[k], factor = pass_at(g, m->in[1 - k])->in[0],
+                   values = pass_at(g, m->in[1 - k])->in[1];
+    const pnode *s = pass_at(g, soft), *ct = pass_at(g, factor), *v = pass_at(g, values),
+                *d = pass_at(g, m->in[1 - k]);
     eas_dim shape[GRAPH_MAX_RANK];
-    if (s->rank != d->rank || memcmp(s->shape, d->shape, sizeof *s->shape * s->rank) || ct->rank > s->rank || v->rank > s->rank ||
-        ct->dtype != s->dtype || v->dtype != s->dtype)
+    if (s->rank != d->rank || memcmp(s->shape, d->shape, sizeof *s->shape * s->rank) || ct->rank > s->rank ||
+        v->rank > s->rank || ct->dtype != s->dtype || v->dtype != s->dtype)
         return 0;
     memcpy(shape, s->shape, sizeof *shape * s->rank);
     shape[s->rank - 1] = v->shape[v->rank - 2];
-    pnode o = {.op = GRAPH_MATMUL, .kind = KIND_MATMUL, .dtype = s->dtype, .rank = s->rank, .nin = 2, .param = PARAM_NONE, .shape = shape};
-    pnode w = {.op = GRAPH_MUL, .kind = KIND_MAP, .dtype = s->dtype, .rank = s->rank, .nin = 2, .param = PARAM_NONE, .shape = shape};
+    pnode o = {.op = GRAPH_MATMUL,
+               .kind = KIND_MATMUL,
+               .dtype = s->dtype,
+               .rank = s->rank,
+               .nin = 2,
+               .param = PARAM_NONE,
+               .shape = shape};
+    pnode w = {.op = GRAPH_MUL,
+               .kind = KIND_MAP,
+               .dtype = s->dtype,
+               .rank = s->rank,
+               .nin = 2,
+               .param = PARAM_NONE,
+               .shape = shape};
     uint32_t in[2] = {soft, pass_turned(g, values)}, sum;
     o.in = in;
     in[1] = in[1] ? pass_add(g, &o) : 0;

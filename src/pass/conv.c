@@ -1,7 +1,10 @@
-/* conv.c: the windows of a convolution as rows of a matrix that need no copy, in the product and in the gradient of its filter.
+/* conv.c: the windows of a convolution as rows of a matrix that need no copy, in the product and in the
+ * gradient of its filter.
  *
- * Images lie as (..., H, W, C), so what a window sees of one row of the image are neighbours in memory, however many pixels it has: a window over W * C as one dim. Then the left factor of a convolution's
- * product is (..., H_out, W_out, taps down, taps across * C), joined to two dims, and lowering reads its rows where they lie (lower_conv.c).
+ * Images lie as (..., H, W, C), so what a window sees of one row of the image are neighbours in memory,
+ * however many pixels it has: a window over W * C as one dim. Then the left factor of a convolution's product
+ * is (..., H_out, W_out, taps down, taps across * C), joined to two dims, and lowering reads its rows where
+ * they lie (lower_conv.c).
  */
 #include "pass.h"
 
@@ -23,7 +26,8 @@ static bool all_known(const pnode *x)
 /* Windows over height and width, neighbours across. */
 static bool is_windows(const pgraph *g, const pnode *w, windows *out)
 {
-    if (w->kind != KIND_WINDOW || w->words[0] != 2 || w->words[4] != w->words[1] + 1 || w->words[6] != 1 || !all_known(w))
+    if (w->kind != KIND_WINDOW || w->words[0] != 2 || w->words[4] != w->words[1] + 1 || w->words[6] != 1 ||
+        !all_known(w))
         return false;
     const pnode *x = pass_at(g, w->in[0]);
     const int axis = (int)w->words[1];
@@ -40,7 +44,8 @@ static int wanted_dim(const windows *v, int n)
     return n < v->axis + 2 ? n : n == last ? v->axis + 2 : n + 1;
 }
 
-/* Is p, but for dims of 1, the windows' dims in that order? The dims of z, that p exchanges, are those of the windows with some of 1 between them. */
+/* Is p, but for dims of 1, the windows' dims in that order? The dims of z, that p exchanges, are those of the
+ * windows with some of 1 between them. */
 static bool in_order(const windows *v, const pnode *p, const pnode *z)
 {
     int from[GRAPH_MAX_RANK], k = 0, n = 0;
@@ -66,7 +71,8 @@ static bool in_order(const windows *v, const pnode *p, const pnode *z)
     return true;
 }
 
-static uint32_t viewed(pgraph *g, uint16_t op, uint32_t x, int rank, const eas_dim *shape, int nwords, const int64_t *words)
+static uint32_t viewed(pgraph *g, uint16_t op, uint32_t x, int rank, const eas_dim *shape, int nwords,
+                       const int64_t *words)
 {
     pnode p = {.op = op,
                .kind = graph_rows[op].kind,
@@ -85,7 +91,8 @@ static uint32_t flat(pgraph *g, const pnode *p, const windows *v)
 {
     eas_dim shape[GRAPH_MAX_RANK];
     const int axis = v->axis;
-    const int64_t *old = v->w->words, words[] = {2, axis, old[2], old[3], axis + 1, old[5] * v->channels, 1}, channels = v->channels;
+    const int64_t *old = v->w->words, words[] = {2, axis, old[2], old[3], axis + 1, old[5] * v->channels, 1},
+                  channels = v->channels;
     eas_dim out[GRAPH_MAX_RANK];
     memcpy(out, v->w->shape, sizeof *out * (size_t)(axis + 2));
     out[axis + 2] = v->down;
@@ -117,19 +124,27 @@ uint32_t pass_flat_windows(pgraph *g, const pnode *p)
 
 /* ---- the gradient of a filter ----
  *
- * It is the product of the transposed windows with what came back to the pixels: few results, each a sum over all pixels of all images. Groups of images are summed by products of their own, which read
- * the windows where they lie (lower_conv.c), and then added up: how many follows from the sizes alone, never from the number of threads.
+ * It is the product of the transposed windows with what came back to the pixels: few results, each a sum over
+ * all pixels of all images. Groups of images are summed by products of their own, which read the windows
+ * where they lie (lower_conv.c), and then added up: how many follows from the sizes alone, never from the
+ * number of threads.
  */
 
 enum { MOST_PARTS = 8 };
 
-static bool turns_matrix(const pnode *p) { return p->kind == KIND_PERMUTE && p->rank == 2 && p->words[0] == 1; }
+static bool turns_matrix(const pnode *p)
+{
+    return p->kind == KIND_PERMUTE && p->rank == 2 && p->words[0] == 1;
+}
 
 /* The windows that x joins to a matrix. */
 static const pnode *joined_windows(const pgraph *g, const pnode *x)
 {
     const pnode *w = x->kind == KIND_RESHAPE ? pass_at(g, x->in[0]) : NULL;
-    return w && w->kind == KIND_WINDOW && w->rank >= 5 && all_known(w) && x->shape[1] == w->shape[w->rank - 1] * w->shape[w->rank - 2] ? w : NULL;
+    return w && w->kind == KIND_WINDOW && w->rank >= 5 && all_known(w) &&
+                   x->shape[1] == w->shape[w->rank - 1] * w->shape[w->rank - 2]
+             ? w
+             : NULL;
 }
 
 static int64_t parts_of(int64_t images)
@@ -140,7 +155,8 @@ static int64_t parts_of(int64_t images)
     return n;
 }
 
-/* A reshape of what is in memory: it is not taken through what computes it, which others use in its own shape. */
+/* A reshape of what is in memory: it is not taken through what computes it, which others use in its own
+ * shape. */
 static uint32_t in_parts(pgraph *g, uint32_t x, const eas_dim *shape)
 {
     while (pass_at(g, x)->kind == KIND_RESHAPE)
@@ -148,8 +164,14 @@ static uint32_t in_parts(pgraph *g, uint32_t x, const eas_dim *shape)
     const pnode *p = pass_at(g, x);
     if (p->kind == KIND_LEAF)
         return viewed(g, GRAPH_RESHAPE, x, 3, shape, 0, NULL);
-    const pnode r = {
-        .op = GRAPH_RESHAPE, .kind = KIND_RESHAPE, .dtype = p->dtype, .rank = 3, .nin = 1, .param = PARAM_NONE, .shape = shape, .in = &x};
+    const pnode r = {.op = GRAPH_RESHAPE,
+                     .kind = KIND_RESHAPE,
+                     .dtype = p->dtype,
+                     .rank = 3,
+                     .nin = 1,
+                     .param = PARAM_NONE,
+                     .shape = shape,
+                     .in = &x};
     return pass_share(g, &r);
 }
 
@@ -164,10 +186,11 @@ uint32_t pass_filter_gradient(pgraph *g, const pnode *p)
         images *= w->shape[i];
     if (!w || images < 2)
         return 0;
-    const int64_t parts = parts_of(images), m = p->shape[0], n = p->shape[1], k = t->shape[1], order[] = {0, 2, 1}, axis[] = {0, 0};
+    const int64_t parts = parts_of(images), m = p->shape[0], n = p->shape[1], k = t->shape[1],
+                  order[] = {0, 2, 1}, axis[] = {0, 0};
     const uint32_t windows = t->in[0], other = p->in[1];
-    const eas_dim left[] = {parts, k / parts, m}, turned[] = {parts, m, k / parts}, right[] = {parts, k / parts, n}, many[] = {parts, m, n},
-                  one[] = {m, n};
+    const eas_dim left[] = {parts, k / parts, m}, turned[] = {parts, m, k / parts},
+                  right[] = {parts, k / parts, n}, many[] = {parts, m, n}, one[] = {m, n};
     if (parts < 2)
         return 0;
     pnode q = *p;

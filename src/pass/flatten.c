@@ -1,7 +1,9 @@
-/* flatten.c: from recorded nodes to a list: the walk that finds and hashes what a run needs, and the building of the list.
+/* flatten.c: from recorded nodes to a list: the walk that finds and hashes what a run needs, and the building
+ * of the list.
  *
- * The walk is what every evaluation pays, so it does little: inputs first, without recursion, one visit a node, two running hashes. The same structure
- * over other data gives the same key; what data there is, numbers included, is collected on the way.
+ * The walk is what every evaluation pays, so it does little: inputs first, without recursion, one visit a
+ * node, two running hashes. The same structure over other data gives the same key; what data there is,
+ * numbers included, is collected on the way.
  */
 #include "pass.h"
 
@@ -53,7 +55,8 @@ static bool take_leaf(pass_walk *w, eas_node *n)
 static bool take_recorded(pass_walk *w, eas_node *n)
 {
     bool held = node_held(n);
-    mix(w, (uint64_t)n->op << 48 | (uint64_t)n->dtype << 40 | (uint64_t)n->nwords << 24 | (uint64_t)n->nin << 1 | held);
+    mix(w, (uint64_t)n->op << 48 | (uint64_t)n->dtype << 40 | (uint64_t)n->nwords << 24 |
+               (uint64_t)n->nin << 1 | held);
     if (node_kind(n) == KIND_RESULT) {
         int index;
         mix(w, control_source(n, &index)->mark);
@@ -137,7 +140,8 @@ eas_status pass_walk_from(pass_walk *w, int n, eas_node *const *roots)
     memset(&spare_stack, 0, sizeof spare_stack);
     for (int r = 0; r < n && ok; r++) {
         if (roots[r]->epoch != w->epoch)
-            ok = ends_here(roots[r]) ? take(w, roots[r]) : vec_push(&stack, ((visit){roots[r], 0})) && take_stack(w, &stack);
+            ok = ends_here(roots[r]) ? take(w, roots[r])
+                                     : vec_push(&stack, ((visit){roots[r], 0})) && take_stack(w, &stack);
         mix(w, roots[r]->mark + 0x10001u);
     }
     if (stack.cap <= SPARE && ok)
@@ -168,10 +172,10 @@ void pass_walk_clear(pass_walk *w)
 typedef struct flat {
     pgraph *g;
     const pass_walk *w;
-    uint32_t *at;           /* per position of the walk */
-    VEC(uint32_t) more;     /* the same for nodes of expansions, whose marks count on from the walk's */
+    uint32_t *at; /* per position of the walk */
+    VEC(uint32_t) more; /* the same for nodes of expansions, whose marks count on from the walk's */
     VEC(eas_node *) opened; /* composites that were expanded here: let go at the end */
-    uint8_t *users;         /* per position of the walk: nodes of the walk that read it; 2: or more */
+    uint8_t *users; /* per position of the walk: nodes of the walk that read it; 2: or more */
 } flat;
 
 static uint32_t *slot(flat *f, const eas_node *n)
@@ -193,7 +197,10 @@ static bool enter(flat *f, eas_node *n)
 }
 
 /* Which leaf or number of the run it is; nodes of expansions are none. */
-static uint32_t given_as(const flat *f, const eas_node *n) { return n->mark < f->w->order.len ? f->w->number.at[n->mark] : PARAM_NONE; }
+static uint32_t given_as(const flat *f, const eas_node *n)
+{
+    return n->mark < f->w->order.len ? f->w->number.at[n->mark] : PARAM_NONE;
+}
 
 /* Operations of one kind that differ in how they are asked for are one here. */
 static uint16_t plain_op(const eas_node *n)
@@ -208,8 +215,12 @@ static uint16_t plain_op(const eas_node *n)
     }
 }
 
-/* Does more than one node read it? Known of what was recorded; expansions use what they make once or not for long. */
-static bool has_users(const flat *f, const eas_node *n) { return n->epoch == f->w->epoch && n->mark < f->w->order.len && f->users[n->mark] > 1; }
+/* Does more than one node read it? Known of what was recorded; expansions use what they make once or not for
+ * long. */
+static bool has_users(const flat *f, const eas_node *n)
+{
+    return n->epoch == f->w->epoch && n->mark < f->w->order.len && f->users[n->mark] > 1;
+}
 
 static void count_users(flat *f)
 {
@@ -329,7 +340,8 @@ eas_status pass_flatten(pgraph *g, const pass_walk *w, uint32_t *at)
     for (uint32_t i = 0; i < w->order.len && !st; i++)
         if (!at[i])
             st = flatten_one(&f, w->order.at[i]);
-    for (uint32_t i = f.opened.len; i-- > 0;) { /* the inner ones were opened later, and live in the outer ones */
+    /* the inner ones were opened later, and live in the outer ones */
+    for (uint32_t i = f.opened.len; i-- > 0;) {
         node_unref(f.opened.at[i]->expansion);
         f.opened.at[i]->expansion = NULL;
     }

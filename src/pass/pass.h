@@ -1,7 +1,9 @@
-/* pass.h: a graph that is about to run, as one flat list: inputs before users, equal nodes once, simple things done.
+/* pass.h: a graph that is about to run, as one flat list: inputs before users, equal nodes once, simple
+ * things done.
  *
- * eas_nodes become pnodes through pass_add, which simplifies and shares as it builds (simplify.c); composites are expanded on the way (flatten.c);
- * reductions that would leave the machine idle are split (split.c), and so are products of vectors and matrices (thin.c). Nothing here computes or knows a device.
+ * eas_nodes become pnodes through pass_add, which simplifies and shares as it builds (simplify.c); composites
+ * are expanded on the way (flatten.c); reductions that would leave the machine idle are split (split.c), and
+ * so are products of vectors and matrices (thin.c). Nothing here computes or knows a device.
  */
 #ifndef PASS_H
 #define PASS_H
@@ -12,8 +14,10 @@
 typedef struct pnode {
     uint16_t op;
     uint8_t kind, dtype, rank;
-    bool shared;       /* several nodes that were recorded read it: it is not computed again in another shape */
-    bool fixed;        /* of KIND_CONST: the bits are part of the structure; else param says which number of a run it is */
+    /* several nodes that were recorded read it: it is not computed again in another shape */
+    bool shared;
+    /* of KIND_CONST: the bits are part of the structure; else param says which number of a run it is */
+    bool fixed;
     uint16_t nin, nwords;
     uint32_t param;    /* of KIND_LEAF: which tensor of a run; of KIND_CONST: which number */
     uint32_t hash, next; /* of the table */
@@ -36,7 +40,8 @@ typedef struct pgraph {
 /* ---- simplify.c ---- */
 eas_status pass_init(pgraph *g);
 void pass_free(pgraph *g);
-/* The node that computes this: p itself if new, an equal one, or something simpler. Arrays are copied. 0 after a failure. */
+/* The node that computes this: p itself if new, an equal one, or something simpler. Arrays are copied. 0
+ * after a failure. */
 uint32_t pass_add(pgraph *g, const pnode *p);
 uint32_t pass_share(pgraph *g, const pnode *p); /* p itself or an equal one: nothing is simplified */
 uint32_t pass_const(pgraph *g, eas_dtype dt, int64_t bits);
@@ -65,27 +70,36 @@ void pass_walk_clear(pass_walk *w);
 eas_status pass_flatten(pgraph *g, const pass_walk *w, uint32_t *at);
 
 /* ---- split.c ---- */
-uint32_t pass_split_reduce(pgraph *g, const pnode *p); /* in two stages where one would be slow; 0: as it is */
-int pass_last_in_memory(const pgraph *g, uint32_t x); /* the dim along which elements are neighbours, as far as one can tell; -1: none */
+/* in two stages where one would be slow; 0: as it is */
+uint32_t pass_split_reduce(pgraph *g, const pnode *p);
+/* the dim along which elements are neighbours, as far as one can tell; -1: none */
+int pass_last_in_memory(const pgraph *g, uint32_t x);
 
 /* ---- conv.c ---- */
-uint32_t pass_flat_windows(pgraph *g,
-                           const pnode *p); /* a KIND_RESHAPE of a convolution's windows to a matrix, as one that needs no copy; 0: as it is */
+uint32_t pass_flat_windows(
+    pgraph *g,
+    /* a KIND_RESHAPE of a convolution's windows to a matrix, as one that needs no copy; 0: as it is */
+    const pnode *p);
 
-uint32_t pass_filter_gradient(pgraph *g, const pnode *p); /* a KIND_MATMUL of transposed windows, in parts; 0: as it is */
+/* a KIND_MATMUL of transposed windows, in parts; 0: as it is */
+uint32_t pass_filter_gradient(pgraph *g, const pnode *p);
 
 /* ---- shape.c ---- */
-uint32_t pass_move_reshape(pgraph *g, const pnode *p); /* an element-wise node of a reshape as a reshape of one; 0: as it is */
+/* an element-wise node of a reshape as a reshape of one; 0: as it is */
+uint32_t pass_move_reshape(pgraph *g, const pnode *p);
 
 /* ---- attend.c ---- */
-uint32_t pass_row_sums(pgraph *g, const pnode *p); /* a KIND_REDUCE of softmax(s) * (x @ y), without that matrix; 0: as it is */
+/* a KIND_REDUCE of softmax(s) * (x @ y), without that matrix; 0: as it is */
+uint32_t pass_row_sums(pgraph *g, const pnode *p);
 
 /* ---- rows.c ---- */
-uint32_t pass_join_rows(pgraph *g, const pnode *p); /* a KIND_REDUCE over a batch of products as one product; 0: as it is */
+/* a KIND_REDUCE over a batch of products as one product; 0: as it is */
+uint32_t pass_join_rows(pgraph *g, const pnode *p);
 
 /* ---- thin.c ---- */
 uint32_t pass_reshaped(pgraph *g, uint32_t x, int rank, const eas_dim *shape); /* 0 of 0 */
 uint32_t pass_turned(pgraph *g, uint32_t x); /* the last two dims exchanged */
-uint32_t pass_thin(pgraph *g, const pnode *p); /* a KIND_MATMUL of integers, or with one row or column, as something quicker; 0: as it is */
+/* a KIND_MATMUL of integers, or with one row or column, as something quicker; 0: as it is */
+uint32_t pass_thin(pgraph *g, const pnode *p);
 
 #endif

@@ -1,8 +1,9 @@
 /* shape.c: element-wise nodes are computed in the shape of what they follow.
  *
- * A convolution is a product of two matrices whose result is reshaped to images; the bias and the activation that follow see images. Computed in the shape of the matrix they are part of the product's
- * kernel (fuse.c), so a reshape of a product moves behind the element-wise nodes that follow it. So does one that joins the dims of a permuted tensor: behind it, an index would be taken
- * apart again with divisions.
+ * A convolution is a product of two matrices whose result is reshaped to images; the bias and the activation
+ * that follow see images. Computed in the shape of the matrix they are part of the product's kernel (fuse.c),
+ * so a reshape of a product moves behind the element-wise nodes that follow it. So does one that joins the
+ * dims of a permuted tensor: behind it, an index would be taken apart again with divisions.
  */
 #include "pass.h"
 
@@ -19,8 +20,10 @@ static bool along_last(const pnode *x, const pnode *p)
 static bool can_follow(const pnode *x, const pnode *p, const pnode *z)
 {
     if (pass_same_shape(x, p))
-        return x->kind == KIND_MAP || x->kind == KIND_CAST || x->kind == KIND_RESHAPE || (x->kind == KIND_LEAF && !x->nwords);
-    return along_last(x, p) && (!x->rank || x->shape[x->rank - 1] == 1 || (z->rank && z->shape[z->rank - 1] == p->shape[p->rank - 1]));
+        return x->kind == KIND_MAP || x->kind == KIND_CAST || x->kind == KIND_RESHAPE ||
+               (x->kind == KIND_LEAF && !x->nwords);
+    return along_last(x, p) && (!x->rank || x->shape[x->rank - 1] == 1 ||
+                                (z->rank && z->shape[z->rank - 1] == p->shape[p->rank - 1]));
 }
 
 /* Is z element-wise over a product of its own shape? */
@@ -75,7 +78,13 @@ uint32_t pass_move_reshape(pgraph *g, const pnode *p)
     q.shape = z.shape;
     q.in = in;
     uint32_t r = g->st ? 0 : pass_share(g, &q);
-    const pnode back = {
-        .op = GRAPH_RESHAPE, .kind = KIND_RESHAPE, .dtype = p->dtype, .rank = p->rank, .nin = 1, .param = PARAM_NONE, .shape = p->shape, .in = &r};
+    const pnode back = {.op = GRAPH_RESHAPE,
+                        .kind = KIND_RESHAPE,
+                        .dtype = p->dtype,
+                        .rank = p->rank,
+                        .nin = 1,
+                        .param = PARAM_NONE,
+                        .shape = p->shape,
+                        .in = &r};
     return r ? pass_share(g, &back) : 0;
 }

@@ -1,5 +1,6 @@
-/* simplify.c: the list builds itself simple. pass_add looks at a node with its inputs, which are simple already, and either finds something smaller, or an
- * equal node, or appends it. What is done must not change bits: x + 0.0 is not x (x may be -0.0), x * 0 is not 0.
+/* simplify.c: the list builds itself simple. pass_add looks at a node with its inputs, which are simple
+ * already, and either finds something smaller, or an equal node, or appends it. What is done must not change
+ * bits: x + 0.0 is not x (x may be -0.0), x * 0 is not 0.
  */
 #include "pass.h"
 
@@ -44,15 +45,18 @@ static bool equal(const void *a, const void *b, size_t n) { return n == 0 || !me
 /* Of calls: functions of the host's with the same inputs and numbers give the same results. */
 static bool same_extra(const node_extra *a, const node_extra *b)
 {
-    return a == b || (a && b && a->native && a->native == b->native && a->nnumbers == b->nnumbers && a->nouts == b->nouts &&
-                      equal(a->numbers, b->numbers, sizeof *a->numbers * (size_t)a->nnumbers));
+    return a == b ||
+           (a && b && a->native && a->native == b->native && a->nnumbers == b->nnumbers &&
+            a->nouts == b->nouts && equal(a->numbers, b->numbers, sizeof *a->numbers * (size_t)a->nnumbers));
 }
 
 static bool same(const pnode *a, const pnode *b)
 {
-    return a->op == b->op && a->dtype == b->dtype && a->rank == b->rank && a->nin == b->nin && a->nwords == b->nwords && a->param == b->param &&
-           same_extra(a->extra, b->extra) && equal(a->shape, b->shape, sizeof *a->shape * a->rank) &&
-           equal(a->words, b->words, sizeof *a->words * a->nwords) && equal(a->in, b->in, sizeof *a->in * a->nin);
+    return a->op == b->op && a->dtype == b->dtype && a->rank == b->rank && a->nin == b->nin &&
+           a->nwords == b->nwords && a->param == b->param && same_extra(a->extra, b->extra) &&
+           equal(a->shape, b->shape, sizeof *a->shape * a->rank) &&
+           equal(a->words, b->words, sizeof *a->words * a->nwords) &&
+           equal(a->in, b->in, sizeof *a->in * a->nin);
 }
 
 static bool rehash(pgraph *g)
@@ -112,7 +116,13 @@ uint32_t pass_share(pgraph *g, const pnode *p) { return g->st ? 0 : intern(g, p)
 
 uint32_t pass_const(pgraph *g, eas_dtype dt, int64_t bits)
 {
-    pnode p = {.op = GRAPH_CONST, .kind = KIND_CONST, .dtype = (uint8_t)dt, .fixed = true, .param = PARAM_NONE, .nwords = 1, .words = &bits};
+    pnode p = {.op = GRAPH_CONST,
+               .kind = KIND_CONST,
+               .dtype = (uint8_t)dt,
+               .fixed = true,
+               .param = PARAM_NONE,
+               .nwords = 1,
+               .words = &bits};
     return intern(g, &p);
 }
 
@@ -124,7 +134,9 @@ bool pass_is_const(const pgraph *g, uint32_t i, double *v)
     if (p->kind != KIND_CONST || !p->fixed)
         return false;
     eas_dtype dt = (eas_dtype)p->dtype;
-    *v = dtype_is_float(dt) ? ir_bits_to_double(dt, p->words[0]) : dt == EAS_U64 ? (double)(uint64_t)p->words[0] : (double)p->words[0];
+    *v = dtype_is_float(dt) ? ir_bits_to_double(dt, p->words[0])
+       : dt == EAS_U64      ? (double)(uint64_t)p->words[0]
+                            : (double)p->words[0];
     return true;
 }
 
@@ -203,7 +215,8 @@ static uint32_t simple_reshape(pgraph *g, const pnode *p)
     if (!x.shared && shape_free(g, &x)) {
         uint32_t in[3];
         for (int i = 0; i < x.nin; i++)
-            in[i] = one_element(pass_at(g, x.in[i])) ? view(g, GRAPH_RESHAPE, &(pnode){.rank = 0}, x.in[i]) : view(g, GRAPH_RESHAPE, p, x.in[i]);
+            in[i] = one_element(pass_at(g, x.in[i])) ? view(g, GRAPH_RESHAPE, &(pnode){.rank = 0}, x.in[i])
+                                                     : view(g, GRAPH_RESHAPE, p, x.in[i]);
         x.rank = p->rank;
         x.shape = p->shape;
         x.in = in;
@@ -331,7 +344,9 @@ static uint32_t simple_map(pgraph *g, const pnode *p)
     if (p->nin < 2)
         return p->op == GRAPH_NEG && pass_at(g, p->in[0])->op == GRAPH_NEG ? pass_at(g, p->in[0])->in[0] : 0;
     if (p->op == GRAPH_WHERE)
-        return pass_is_const(g, p->in[0], &x) ? as_is(g, p, p->in[x != 0 ? 1 : 2]) : p->in[1] == p->in[2] ? as_is(g, p, p->in[1]) : 0;
+        return pass_is_const(g, p->in[0], &x) ? as_is(g, p, p->in[x != 0 ? 1 : 2])
+             : p->in[1] == p->in[2]           ? as_is(g, p, p->in[1])
+                                              : 0;
     bool cx = pass_is_const(g, p->in[0], &x), cy = pass_is_const(g, p->in[1], &y);
     switch (p->op) {
     case GRAPH_ADD:
@@ -360,7 +375,8 @@ static uint32_t simple_cast(pgraph *g, const pnode *p)
         return 0;
     const pnode *y = pass_at(g, x->in[0]);
     eas_dtype a = (eas_dtype)y->dtype, b = (eas_dtype)x->dtype;
-    bool keeps = a == EAS_BOOL || (eas_dtype_kind(a) == eas_dtype_kind(b) && (dtype_is_int(a) || a != EAS_BF16 || b != EAS_F16) &&
+    bool keeps = a == EAS_BOOL || (eas_dtype_kind(a) == eas_dtype_kind(b) &&
+                                   (dtype_is_int(a) || a != EAS_BF16 || b != EAS_F16) &&
                                    eas_dtype_size(b) > eas_dtype_size(a));
     if (!keeps)
         return 0;
@@ -375,11 +391,19 @@ static uint32_t in_memory(pgraph *g, uint32_t i)
     const pnode *x = pass_at(g, i);
     if (x->kind != KIND_CONST && (x->kind != KIND_LEAF || !x->nwords))
         return i;
-    pnode a = {.op = GRAPH_ALIAS, .kind = KIND_ALIAS, .dtype = x->dtype, .rank = x->rank, .nin = 1, .param = PARAM_NONE, .shape = x->shape, .in = &i};
+    pnode a = {.op = GRAPH_ALIAS,
+               .kind = KIND_ALIAS,
+               .dtype = x->dtype,
+               .rank = x->rank,
+               .nin = 1,
+               .param = PARAM_NONE,
+               .shape = x->shape,
+               .in = &i};
     return intern(g, &a);
 }
 
-/* Kernels of the user's, loops and branches read memory; what is a number stays one where a number is wanted. */
+/* Kernels of the user's, loops and branches read memory; what is a number stays one where a number is wanted.
+ */
 static uint32_t solid_call(pgraph *g, const pnode *p)
 {
     uint32_t *in = arena_alloc(&g->mem, sizeof *in * (size_t)(p->nin + 1));
@@ -390,7 +414,8 @@ static uint32_t solid_call(pgraph *g, const pnode *p)
     }
     for (int i = 0; i < p->nin; i++) {
         bool number = pass_at(g, p->in[i])->kind == KIND_CONST &&
-                      (p->kind == KIND_CALL ? !p->extra->native : p->kind == KIND_CONTROL && i >= p->extra->control->nin);
+                      (p->kind == KIND_CALL ? !p->extra->native
+                                            : p->kind == KIND_CONTROL && i >= p->extra->control->nin);
         in[i] = number ? p->in[i] : in_memory(g, p->in[i]);
         changed |= in[i] != p->in[i];
     }
@@ -432,7 +457,9 @@ static int64_t neutral(const char *join, eas_dtype dt)
         return 0;
     if (!strcmp(join, "mul") || !strcmp(join, "and"))
         return real ? ir_bits_from_double(dt, 1) : 1;
-    return real ? ir_bits_from_double(dt, max ? -1.0 / 0.0 : 1.0 / 0.0) : max ? dtype_min(dt) : (int64_t)dtype_max(dt);
+    return real ? ir_bits_from_double(dt, max ? -1.0 / 0.0 : 1.0 / 0.0)
+         : max  ? dtype_min(dt)
+                : (int64_t)dtype_max(dt);
 }
 
 static uint32_t simple_reduce(pgraph *g, const pnode *p)
@@ -455,7 +482,10 @@ static uint32_t nothing(pgraph *g, const pnode *p)
 }
 
 /* The largest of one is the first. */
-static uint32_t simple_arg(pgraph *g, const pnode *p) { return pass_at(g, p->in[0])->shape[p->words[1]] == 1 ? zeros(g, p) : 0; }
+static uint32_t simple_arg(pgraph *g, const pnode *p)
+{
+    return pass_at(g, p->in[0])->shape[p->words[1]] == 1 ? zeros(g, p) : 0;
+}
 
 static uint32_t simpler(pgraph *g, const pnode *p)
 {

@@ -1,7 +1,8 @@
 /* split.c: reductions in two stages where one would leave the machine idle or jump through memory.
  *
- * Long rows, few of them: each is cut into parts that are reduced side by side, then the parts. Columns: bands of rows first, so that memory is read nearly in its order.
- * How a reduction is cut depends on its sizes alone, never on the number of threads: bits stay the same.
+ * Long rows, few of them: each is cut into parts that are reduced side by side, then the parts. Columns:
+ * bands of rows first, so that memory is read nearly in its order. How a reduction is cut depends on its
+ * sizes alone, never on the number of threads: bits stay the same.
  */
 #include "pass.h"
 
@@ -17,7 +18,8 @@ static bool known(const pnode *x)
     return true;
 }
 
-static uint32_t view_of(pgraph *g, uint16_t op, uint32_t x, int rank, const eas_dim *shape, int nwords, const int64_t *words, uint32_t fill)
+static uint32_t view_of(pgraph *g, uint16_t op, uint32_t x, int rank, const eas_dim *shape, int nwords,
+                        const int64_t *words, uint32_t fill)
 {
     pnode p = {.op = op,
                .kind = graph_rows[op].kind,
@@ -44,7 +46,9 @@ static uint32_t in_parts(pgraph *g, const pnode *p, int axis, int64_t part)
         return 0;
     memcpy(shape, from->shape, sizeof *shape * (size_t)rank);
     if (parts * part != n) {
-        uint32_t fill = pass_const(g, (eas_dtype)p->dtype, graph_neutral(graph_rows[p->op].ir, (eas_dtype)p->dtype)); /* adds nothing */
+        /* adds nothing */
+        uint32_t fill =
+            pass_const(g, (eas_dtype)p->dtype, graph_neutral(graph_rows[p->op].ir, (eas_dtype)p->dtype));
         shape[axis] = parts * part;
         x = view_of(g, GRAPH_PAD_CONSTANT, x, rank, shape, rank, zeros, fill);
     }
@@ -128,9 +132,11 @@ static int neighbours(const pgraph *g, uint32_t i, int depth)
     case KIND_RESHAPE: { /* that adds and drops dims of 1 */
         const int from = neighbours(g, p->in[0], depth - 1);
         int n = 0;
-        while (solid_dim(x, n) >= 0 && solid_dim(p, n) >= 0 && x->shape[solid_dim(x, n)] == p->shape[solid_dim(p, n)])
+        while (solid_dim(x, n) >= 0 && solid_dim(p, n) >= 0 &&
+               x->shape[solid_dim(x, n)] == p->shape[solid_dim(p, n)])
             n++;
-        return from >= 0 && solid_dim(x, n) < 0 && solid_dim(p, n) < 0 ? solid_dim(p, solid_number(x, from)) : last_dim(p);
+        return from >= 0 && solid_dim(x, n) < 0 && solid_dim(p, n) < 0 ? solid_dim(p, solid_number(x, from))
+                                                                       : last_dim(p);
     }
     case KIND_MAP:
     case KIND_CAST: { /* as the largest of its inputs */
@@ -156,7 +162,8 @@ static bool any_shape(const pgraph *g, const pnode *x, int depth)
         bool one = true;
         for (int k = 0; k < y->rank; k++)
             one &= y->shape[k] == 1;
-        if (!one && (y->rank != x->rank || memcmp(y->shape, x->shape, sizeof *x->shape * x->rank) || !any_shape(g, y, depth - 1)))
+        if (!one && (y->rank != x->rank || memcmp(y->shape, x->shape, sizeof *x->shape * x->rank) ||
+                     !any_shape(g, y, depth - 1)))
             return false;
     }
     return true;
@@ -197,20 +204,24 @@ static uint32_t merged(pgraph *g, const pnode *p, int first, int last)
     return r ? view_of(g, GRAPH_RESHAPE, r, p->rank, p->shape, 0, NULL, 0) : 0;
 }
 
-/* Runs of neighbouring axes one after the other, the last first; a run is one axis where that costs nothing. */
+/* Runs of neighbouring axes one after the other, the last first; a run is one axis where that costs nothing.
+ */
 static uint32_t by_runs(pgraph *g, const pnode *p, int naxes, const int64_t *axes)
 {
     int first = naxes - 1;
     while (first > 0 && axes[first - 1] == axes[first] - 1)
         first--;
     if (first == 0)
-        return naxes > 1 && any_shape(g, pass_at(g, p->in[0]), 24) ? merged(g, p, (int)axes[0], (int)axes[naxes - 1]) : 0;
+        return naxes > 1 && any_shape(g, pass_at(g, p->in[0]), 24)
+                 ? merged(g, p, (int)axes[0], (int)axes[naxes - 1])
+                 : 0;
     uint32_t stage = reduce(g, p, p->in[0], naxes - first, axes + first);
     stage = stage ? reduce(g, p, stage, first, axes) : 0;
     return stage ? view_of(g, GRAPH_RESHAPE, stage, p->rank, p->shape, 0, NULL, 0) : 0;
 }
 
-/* A part that divides the row in whole vectors needs no padding: the one nearest to PART, within a factor of 4; else PART. */
+/* A part that divides the row in whole vectors needs no padding: the one nearest to PART, within a factor of
+ * 4; else PART. */
 static int64_t part_of(int64_t n)
 {
     enum { VECTORS = 64 };

@@ -1,11 +1,21 @@
 /* thin.c: products of a vector and a matrix, and of integers.
  *
- * They wait for memory, so the matrix should be read once, in its order, by all threads. Where its rows are multiplied with the vector, each is a sum of products element by
- * element. Where its columns are, bands of rows are products of their own, which are added up: how many follows from the sizes alone, never from the number of threads.
+ * They wait for memory, so the matrix should be read once, in its order, by all threads. Where its rows are
+ * multiplied with the vector, each is a sum of products element by element. Where its columns are, bands of
+ * rows are products of their own, which are added up: how many follows from the sizes alone, never from the
+ * number of threads.
  */
 #include "pass.h"
 
-enum { BAND = 256, LEAST_BAND = 128, MOST_BAND = 512, FEW_ROWS = 4, MANY_COLUMNS = 64, LEAST_K = 256, MOST_K = 1 << 14 };
+enum {
+    BAND = 256,
+    LEAST_BAND = 128,
+    MOST_BAND = 512,
+    FEW_ROWS = 4,
+    MANY_COLUMNS = 64,
+    LEAST_K = 256,
+    MOST_K = 1 << 14
+};
 
 uint32_t pass_reshaped(pgraph *g, uint32_t x, int rank, const eas_dim *shape)
 {
@@ -23,8 +33,14 @@ uint32_t pass_reshaped(pgraph *g, uint32_t x, int rank, const eas_dim *shape)
 static uint32_t converted(pgraph *g, uint32_t x, eas_dtype dt)
 {
     const pnode *p = pass_at(g, x);
-    pnode c = {
-        .op = GRAPH_CAST, .kind = KIND_CAST, .dtype = (uint8_t)dt, .rank = p->rank, .nin = 1, .param = PARAM_NONE, .shape = p->shape, .in = &x};
+    pnode c = {.op = GRAPH_CAST,
+               .kind = KIND_CAST,
+               .dtype = (uint8_t)dt,
+               .rank = p->rank,
+               .nin = 1,
+               .param = PARAM_NONE,
+               .shape = p->shape,
+               .in = &x};
     return x ? pass_add(g, &c) : 0;
 }
 
@@ -97,8 +113,14 @@ static uint32_t by_elements(pgraph *g, const pnode *p)
     in[1] = wider(g, p->in[1], pass_at(g, p->in[1])->rank - 2, sum);
     if (g->st)
         return 0;
-    pnode m = {
-        .op = GRAPH_MUL, .kind = KIND_MAP, .dtype = (uint8_t)sum, .rank = (uint8_t)rank, .nin = 2, .param = PARAM_NONE, .shape = shape, .in = in};
+    pnode m = {.op = GRAPH_MUL,
+               .kind = KIND_MAP,
+               .dtype = (uint8_t)sum,
+               .rank = (uint8_t)rank,
+               .nin = 2,
+               .param = PARAM_NONE,
+               .shape = shape,
+               .in = in};
     return converted(g, summed(g, pass_add(g, &m), rank - 2), dt);
 }
 
@@ -118,7 +140,8 @@ static uint32_t other_way(pgraph *g, const pnode *p)
     memcpy(shape, p->shape, sizeof *shape * p->rank);
     shape[p->rank - 2] = 1;
     shape[p->rank - 1] = p->shape[p->rank - 2];
-    uint32_t x = pass_turned(g, p->in[1]), y = x ? pass_turned(g, p->in[0]) : 0, r = product(g, p, x, y, p->rank, shape);
+    uint32_t x = pass_turned(g, p->in[1]), y = x ? pass_turned(g, p->in[0]) : 0,
+             r = product(g, p, x, y, p->rank, shape);
     return pass_reshaped(g, r, p->rank, p->shape);
 }
 
@@ -169,12 +192,14 @@ static bool known(const pnode *x)
     return true;
 }
 
-/* A few vectors against a matrix that lies by columns: as with one, each column is read once, by a program that has all of them. */
+/* A few vectors against a matrix that lies by columns: as with one, each column is read once, by a program
+ * that has all of them. */
 static bool few_rows(const pgraph *g, const pnode *p, const pnode *x, const pnode *y)
 {
     if (!known(x) || !known(y) || p->rank != 2 || p->shape[0] > FEW_ROWS || p->shape[1] < MANY_COLUMNS)
         return false;
-    return y->shape[0] >= LEAST_K && y->shape[0] <= MOST_K && pass_last_in_memory(g, p->in[1]) == 0 && pass_last_in_memory(g, p->in[0]) == 1;
+    return y->shape[0] >= LEAST_K && y->shape[0] <= MOST_K && pass_last_in_memory(g, p->in[1]) == 0 &&
+           pass_last_in_memory(g, p->in[0]) == 1;
 }
 
 uint32_t pass_thin(pgraph *g, const pnode *p)
@@ -187,7 +212,8 @@ uint32_t pass_thin(pgraph *g, const pnode *p)
     if (dtype_is_float(dt) && !row && !column)
         return few_rows(g, p, x, y) ? by_elements(g, p) : 0;
     const bool wide = (dt == EAS_F32 || dt == EAS_F64) && known(x) && known(y);
-    if (wide && column && !row && x->rank == p->rank && y->rank == p->rank && pass_last_in_memory(g, p->in[0]) == x->rank - 2)
+    if (wide && column && !row && x->rank == p->rank && y->rank == p->rank &&
+        pass_last_in_memory(g, p->in[0]) == x->rank - 2)
         return other_way(g, p);
     if (!wide || !row || column || y->kind != KIND_LEAF || y->nwords)
         return by_elements(g, p);

@@ -1,4 +1,5 @@
-/* comm_bodies.h: what each rank runs in the tests of collectives, for every engine: values against plain loops. */
+/* comm_bodies.h: what each rank runs in the tests of collectives, for every engine: values against plain
+ * loops. */
 #ifndef COMM_BODIES_H
 #define COMM_BODIES_H
 
@@ -90,7 +91,8 @@ static eas_status move_body(comm *c, job *j)
 static eas_status axes_body(comm *c, job *j)
 {
     (void)j;
-    int row = c->rank / 3, col = c->rank % 3, rows[3] = {row * 3, row * 3 + 1, row * 3 + 2}, cols[2] = {col, col + 3};
+    int row = c->rank / 3, col = c->rank % 3, rows[3] = {row * 3, row * 3 + 1, row * 3 + 2},
+        cols[2] = {col, col + 3};
     comm_group *along, *down, *again;
     TRY(comm_group_get(c, 3, rows, &along));
     TRY(comm_group_get(c, 2, cols, &down));
@@ -101,8 +103,16 @@ static eas_status axes_body(comm *c, job *j)
         for (int i = 0; i < 2000; i++)
             x[i] = (float)(c->rank + i + round);
         comm_request *a, *b;
-        TRY(comm_start(c, &(comm_call){.op = COMM_all_reduce, .dtype = EAS_F32, .count = 2000, .send = x, .recv = y, .group = along}, &a));
-        TRY(comm_start(c, &(comm_call){.op = COMM_all_reduce, .dtype = EAS_F32, .count = 2000, .send = x, .recv = z, .group = down}, &b));
+        TRY(comm_start(
+            c,
+            &(comm_call){
+                .op = COMM_all_reduce, .dtype = EAS_F32, .count = 2000, .send = x, .recv = y, .group = along},
+            &a));
+        TRY(comm_start(
+            c,
+            &(comm_call){
+                .op = COMM_all_reduce, .dtype = EAS_F32, .count = 2000, .send = x, .recv = z, .group = down},
+            &b));
         TRY(comm_wait(c, b));
         TRY(comm_wait(c, a));
         for (int i = 0; i < 2000; i++) {
@@ -120,7 +130,8 @@ static eas_status dtypes_body(comm *c, job *j)
     (void)j;
     int n = c->size;
     enum { LEN = 3001 };
-    static const comm_reduction reds[] = {COMM_RED_sum, COMM_RED_prod, COMM_RED_max, COMM_RED_min, COMM_RED_and, COMM_RED_or};
+    static const comm_reduction reds[] = {COMM_RED_sum, COMM_RED_prod, COMM_RED_max,
+                                          COMM_RED_min, COMM_RED_and,  COMM_RED_or};
     for (int dt = 0; dt < EAS_NDTYPES; dt++)
         for (int q = 0; q < 6; q++) {
             if (!reduce_fits(reds[q], (eas_dtype)dt))
@@ -134,14 +145,23 @@ static eas_status dtypes_body(comm *c, job *j)
                     double f = (double)(v >> 40) / 1e3 - 9e3;
                     float s = (float)f;
                     uint16_t h = to_half((eas_dtype)dt, f / 100);
-                    void *src = dt == EAS_F64 ? (void *)&f : dt == EAS_F32 ? (void *)&s : dt == EAS_F16 || dt == EAS_BF16 ? (void *)&h : (void *)&v;
+                    void *src = dt == EAS_F64                   ? (void *)&f
+                              : dt == EAS_F32                   ? (void *)&s
+                              : dt == EAS_F16 || dt == EAS_BF16 ? (void *)&h
+                                                                : (void *)&v;
                     if (dt == EAS_BOOL)
                         v &= 1;
                     memcpy((char *)bits[r] + (size_t)i * size, src, size);
                 }
             }
-            reduce_blocks(reds[q], (eas_dtype)dt, n, (const void *const *)bits, 1, (void *const[]){want}, LEN);
-            comm_call call = {.op = COMM_all_reduce, .red = reds[q], .dtype = (eas_dtype)dt, .count = LEN, .send = bits[c->rank], .recv = got};
+            reduce_blocks(reds[q], (eas_dtype)dt, n, (const void *const *)bits, 1, (void *const[]){want},
+                          LEN);
+            comm_call call = {.op = COMM_all_reduce,
+                              .red = reds[q],
+                              .dtype = (eas_dtype)dt,
+                              .count = LEN,
+                              .send = bits[c->rank],
+                              .recv = got};
             TRY(comm_run(c, &call));
             HOLDS(!memcmp(want, got, LEN * size));
             for (int r = 0; r < n; r++)

@@ -1,4 +1,5 @@
-/* ctext_words.h: what the tests of the texts share: small builders, what a text has, and whole kernels that run as MSL against the reference. */
+/* ctext_words.h: what the tests of the texts share: small builders, what a text has, and whole kernels that
+ * run as MSL against the reference. */
 #ifndef CTEXT_WORDS_H
 #define CTEXT_WORDS_H
 
@@ -59,7 +60,10 @@ static inline eas_builder *start(const char *name)
     return b;
 }
 
-static inline eas_value op2(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find(name), x, y, 0); }
+static inline eas_value op2(eas_builder *b, const char *name, eas_value x, eas_value y)
+{
+    return eas_builder_apply(b, eas_op_find(name), x, y, 0);
+}
 static inline eas_value op3(eas_builder *b, const char *name, eas_value x, eas_value y, eas_value z)
 {
     return eas_builder_apply(b, eas_op_find(name), x, y, z);
@@ -138,7 +142,8 @@ static inline void same_values(const char *what, eas_dtype dt, const void *want,
         uint64_t x = 0, y = 0;
         memcpy(&x, w, size);
         memcpy(&y, g, size);
-        fail_msg("%s: element %lld is %llx, the reference says %llx", what, (long long)i, (unsigned long long)y, (unsigned long long)x);
+        fail_msg("%s: element %lld is %llx, the reference says %llx", what, (long long)i,
+                 (unsigned long long)y, (unsigned long long)x);
     }
 }
 
@@ -192,7 +197,9 @@ static inline void check_whole(const whole *w)
     eas_launch opts = {.size = sizeof opts, .has_grid = 1, .grid = {w->grid[0], w->grid[1], w->grid[2]}};
     ok(eas_device_get("ref", &ref));
     ok(eas_kernel_launch(w->k, ref, args, n, &opts));
-    assert_int_equal(msl_batch_run(batch, eas_ir_name(ir), ptr, w->grid, info.mode == EAS_MODE_THREAD ? (int)info.block : 1), 0);
+    assert_int_equal(msl_batch_run(batch, eas_ir_name(ir), ptr, w->grid,
+                                   info.mode == EAS_MODE_THREAD ? (int)info.block : 1),
+                     0);
     for (int i = 0; i < n; i++)
         if (args[i].is_buffer) {
             same_values(eas_ir_name(ir), (eas_dtype)args[i].dtype, want[i], ptr[i], ELEMENTS);

@@ -1,11 +1,16 @@
-/* emulate.c: runs the machine code that we generate for AVX512-BF16 and AMX-BF16 on a machine that has only AVX-512.
+/* emulate.c: runs the machine code that we generate for AVX512-BF16 and AMX-BF16 on a machine that has only
+ * AVX-512.
  *
- * An instruction that the processor does not know raises SIGILL. The handler decodes it, does what Intel's manual says on the registers that the signal saved
- * (general ones in ucontext, vectors in its XSAVE area), and goes on behind it. Tiles are kept here, per thread. It knows exactly the forms that are generated; anything else is reported
- * with its bytes and aborts. On a machine that has the instructions nothing is ever raised, and they run themselves; some have vdpbf16ps though they do not say so. An ud2 before an instruction
- * has it emulated all the same.
+ * An instruction that the processor does not know raises SIGILL. The handler decodes it, does what Intel's
+ * manual says on the registers that the signal saved (general ones in ucontext, vectors in its XSAVE area),
+ * and goes on behind it. Tiles are kept here, per thread. It knows exactly the forms that are generated;
+ * anything else is reported with its bytes and aborts. On a machine that has the instructions nothing is ever
+ * raised, and they run themselves; some have vdpbf16ps though they do not say so. An ud2 before an
+ * instruction has it emulated all the same.
  *
- * Linked into a test, or loaded before everything else (LD_PRELOAD; compiled with EMULATE_PRELOADED, it keeps the signal to itself). The symbol eas_emulated_isa is how src/dev/isa.c knows: no setting of a user's turns it on.
+ * Linked into a test, or loaded before everything else (LD_PRELOAD; compiled with EMULATE_PRELOADED, it keeps
+ * the signal to itself). The symbol eas_emulated_isa is how src/dev/isa.c knows: no setting of a user's turns
+ * it on.
  */
 #include <cpuid.h>
 #include <dlfcn.h>
@@ -25,7 +30,8 @@ __attribute__((visibility("default"))) const char eas_emulated_isa[] = ",avx512b
 #ifdef EMULATE_MISSING /* ",avx512f,": as if the machine lacked these */
 __attribute__((visibility("default"))) const char eas_missing_isa[] = EMULATE_MISSING;
 #endif
-__attribute__((visibility("default"))) _Atomic uint64_t eas_emulated_pairs, eas_emulated_tiles; /* vdpbf16ps and tdpbf16ps so far */
+/* vdpbf16ps and tdpbf16ps so far */
+__attribute__((visibility("default"))) _Atomic uint64_t eas_emulated_pairs, eas_emulated_tiles;
 
 void eas_emulate(void);
 
@@ -39,7 +45,8 @@ typedef struct tiles {
     } t[PALETTE_TILES];
 } tiles;
 
-/* The first use on a thread takes one: a handler may not allocate, and a library loaded late has little room for thread-local data. */
+/* The first use on a thread takes one: a handler may not allocate, and a library loaded late has little room
+ * for thread-local data. */
 static tiles all_tiles[THREADS];
 static _Atomic int taken;
 static _Thread_local tiles *mine __attribute__((tls_model("initial-exec")));
@@ -122,7 +129,7 @@ typedef struct operand {
     bool memory;
     int reg, rm;      /* 3 bits each, no extension */
     uint64_t address;
-    uint64_t index;   /* the index register's value times scale, which the address has not in it if `apart` */
+    uint64_t index; /* the index register's value times scale, which the address has not in it if `apart` */
     const uint8_t *end;
 } operand;
 
@@ -135,7 +142,8 @@ static int64_t signed_at(const uint8_t *p, int n)
     return x;
 }
 
-/* rx, rb: extensions of index and base, 0 or 8; scale8: what a displacement of one byte counts in; apart: tile accesses take the index as a stride */
+/* rx, rb: extensions of index and base, 0 or 8; scale8: what a displacement of one byte counts in; apart:
+ * tile accesses take the index as a stride */
 static operand read_operand(const cpu *c, const uint8_t *p, int rx, int rb, int64_t scale8, bool apart)
 {
     operand o = {.memory = *p >> 6 != 3, .reg = *p >> 3 & 7, .rm = *p & 7};
@@ -157,7 +165,10 @@ static operand read_operand(const cpu *c, const uint8_t *p, int rx, int rb, int6
     const int bytes = mod == 1 ? 1 : mod == 2 || relative || !base ? 4 : 0;
     const int64_t far = bytes ? signed_at(p, bytes) * (bytes == 1 ? scale8 : 1) : 0;
     o.end = p + bytes;
-    o.address = (relative ? (uint64_t)(uintptr_t)o.end : base ? general(c, at) : 0) + (uint64_t)far + (apart ? 0 : o.index);
+    o.address = (relative ? (uint64_t)(uintptr_t)o.end
+                 : base   ? general(c, at)
+                          : 0) +
+                (uint64_t)far + (apart ? 0 : o.index);
     return o;
 }
 
@@ -170,8 +181,14 @@ static unsigned enter_flushing(void)
     return old;
 }
 
-__attribute__((target("avx512f"))) static __m512 upper(__m512i x) { return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(-65536))); }
-__attribute__((target("avx512f"))) static __m512 lower(__m512i x) { return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)); }
+__attribute__((target("avx512f"))) static __m512 upper(__m512i x)
+{
+    return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(-65536)));
+}
+__attribute__((target("avx512f"))) static __m512 lower(__m512i x)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+}
 
 __attribute__((target("avx512f"))) static void add_pairs(float *sum, const uint8_t *x, const uint8_t *y)
 {
@@ -210,11 +227,13 @@ __attribute__((target("avx512f"))) static void add_row(uint8_t *sum, const uint8
 static const uint8_t *pairs(const cpu *c)
 {
     const uint8_t *p = c->ip;
-    const bool right = (p[1] & 0x0f) == 2 && (p[2] & 0x87) == 0x06 && p[4] == 0x52, masked = p[3] & 0x87, wide = (p[3] >> 5 & 3) == 2;
+    const bool right = (p[1] & 0x0f) == 2 && (p[2] & 0x87) == 0x06 && p[4] == 0x52, masked = p[3] & 0x87,
+               wide = (p[3] >> 5 & 3) == 2;
     if (!right || masked || !wide)
         give_up(c, "no instruction that it knows");
     const bool all = p[3] & 0x10;
-    const int rr = !(p[1] & 0x80), rx = !(p[1] & 0x40), rb = !(p[1] & 0x20), r2 = !(p[1] & 0x10), v2 = !(p[3] & 0x08);
+    const int rr = !(p[1] & 0x80), rx = !(p[1] & 0x40), rb = !(p[1] & 0x20), r2 = !(p[1] & 0x10),
+              v2 = !(p[3] & 0x08);
     const operand o = read_operand(c, p + 5, rx * 8, rb * 8, all ? 4 : ZMM, false);
     const int to = r2 << 4 | rr << 3 | o.reg, from = v2 << 4 | (~p[2] >> 3 & 15);
     uint8_t x[ZMM], y[ZMM];
@@ -268,7 +287,8 @@ static const uint8_t *tile_insn(const cpu *c)
 {
     const uint8_t *p = c->ip;
     enum { NONE, P66, PF3, PF2 };
-    const int rx = p[1] & 0x40 ? 0 : 8, rb = p[1] & 0x20 ? 0 : 8, prefix = p[2] & 3, op = p[3], other = ~p[2] >> 3 & 15;
+    const int rx = p[1] & 0x40 ? 0 : 8, rb = p[1] & 0x20 ? 0 : 8, prefix = p[2] & 3, op = p[3],
+              other = ~p[2] >> 3 & 15;
     if ((p[1] & 0x9f) != 0x82 || (p[2] & 0x84) || (op != 0x49 && op != 0x4b && op != 0x5c))
         give_up(c, "no instruction that it knows");
     const operand o = read_operand(c, p + 4, rx, rb, 1, op == 0x4b);
@@ -283,7 +303,8 @@ static const uint8_t *tile_insn(const cpu *c)
         memset(t->t[o.reg].row, 0, 1024);
     else if (op == 0x4b && (prefix == PF2 || prefix == PF3) && o.memory)
         move_tile(t->t[o.reg].row, &o, prefix == PF3);
-    else if (op == 0x5c && prefix == PF3 && !o.memory && other < 8 && o.reg != o.rm && o.reg != other && o.rm != other) {
+    else if (op == 0x5c && prefix == PF3 && !o.memory && other < 8 && o.reg != o.rm && o.reg != other &&
+             o.rm != other) {
         for (int r = 0; r < 16; r++)
             add_row(t->t[o.reg].row[r], t->t[o.rm].row[r], t->t[other].row);
         atomic_fetch_add(&eas_emulated_tiles, 1);
@@ -295,7 +316,9 @@ static const uint8_t *tile_insn(const cpu *c)
 static void on_illegal(int sig, siginfo_t *info, void *context)
 {
     ucontext_t *u = context;
-    cpu c = {.r = u->uc_mcontext.gregs, .xsave = (uint8_t *)u->uc_mcontext.fpregs, .ip = (const uint8_t *)u->uc_mcontext.gregs[REG_RIP]};
+    cpu c = {.r = u->uc_mcontext.gregs,
+             .xsave = (uint8_t *)u->uc_mcontext.fpregs,
+             .ip = (const uint8_t *)u->uc_mcontext.gregs[REG_RIP]};
     (void)sig;
     (void)info;
     if (c.ip[0] == 0x0f && c.ip[1] == 0x0b) /* ud2: the test that compares us with the processor */
@@ -313,7 +336,8 @@ typedef void (*set_handler(int, void (*)(int)))(int);
 static void *behind(const char *name) { return dlsym(RTLD_NEXT, name); }
 
 /* Handlers of others (faulthandler's, cmocka's) never get to be SIGILL's. */
-__attribute__((visibility("default"))) int sigaction(int sig, const struct sigaction *now, struct sigaction *old)
+__attribute__((visibility("default"))) int sigaction(int sig, const struct sigaction *now,
+                                                     struct sigaction *old)
 {
     set_action *f;
     *(void **)&f = behind("sigaction");
@@ -337,7 +361,8 @@ static void take_signal(const struct sigaction *s)
 static void take_signal(const struct sigaction *s) { sigaction(SIGILL, s, NULL); }
 #endif
 
-/* Called again by who comes after something that takes the signal for itself, as cmocka does for every test. */
+/* Called again by who comes after something that takes the signal for itself, as cmocka does for every test.
+ */
 __attribute__((constructor, visibility("default"))) void eas_emulate(void)
 {
     unsigned a, b, c, d;

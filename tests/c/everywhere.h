@@ -1,4 +1,5 @@
-/* everywhere.h: runs kernels on ref, on the cpu device and as MSL, and compares every buffer bit by bit; their OpenCL C must compile. */
+/* everywhere.h: runs kernels on ref, on the cpu device and as MSL, and compares every buffer bit by bit;
+ * their OpenCL C must compile. */
 #ifndef EVERYWHERE_H
 #define EVERYWHERE_H
 
@@ -34,7 +35,10 @@ static void ok(eas_status st)
         fail_msg("%s", eas_error_message());
 }
 
-static eas_value op2(const char *name, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find(name), x, y, 0); }
+static eas_value op2(const char *name, eas_value x, eas_value y)
+{
+    return eas_builder_apply(b, eas_op_find(name), x, y, 0);
+}
 static eas_value num(int64_t v) { return eas_builder_const_int(b, v); }
 static eas_value load(eas_value buf, eas_value off) { return eas_builder_load(b, buf, off, 0, 0); }
 static void store(eas_value buf, eas_value off, eas_value x) { eas_builder_store(b, buf, off, x, 0); }
@@ -159,12 +163,14 @@ static void same(const char *what, eas_ir *ir, const values *want, const values 
         eas_param p = eas_ir_param(ir, i);
         size_t size = eas_dtype_size(p.dtype);
         for (int e = 0; p.is_buffer && e < ELEMENTS; e++) {
-            const char *x = (char *)want->at[i] + (size_t)e * size, *y = (char *)got->at[i] + (size_t)e * size;
+            const char *x = (char *)want->at[i] + (size_t)e * size,
+                       *y = (char *)got->at[i] + (size_t)e * size;
             uint64_t u = 0, w = 0;
             memcpy(&u, x, size);
             memcpy(&w, y, size);
             if (u != w && !(is_nan(p.dtype, x) && is_nan(p.dtype, y)))
-                fail_msg("%s: %s, %s[%d]: %llx instead of %llx", what, eas_ir_name(ir), p.name, e, (unsigned long long)w, (unsigned long long)u);
+                fail_msg("%s: %s, %s[%d]: %llx instead of %llx", what, eas_ir_name(ir), p.name, e,
+                         (unsigned long long)w, (unsigned long long)u);
         }
     }
 }
@@ -214,7 +220,9 @@ static void run_cases(void)
         free_values(&got);
         if (!w->no_msl) {
             got = fresh(ir, w);
-            assert_int_equal(msl_batch_run(batch, eas_ir_name(ir), got.at, w->grid, info.mode == EAS_MODE_THREAD ? (int)info.block : 1), 0);
+            assert_int_equal(msl_batch_run(batch, eas_ir_name(ir), got.at, w->grid,
+                                           info.mode == EAS_MODE_THREAD ? (int)info.block : 1),
+                             0);
             same("msl", ir, &want, &got);
             free_values(&got);
         }

@@ -1,7 +1,8 @@
 /* Operations on tensors in words, for the tests of the graph.
  *
- * A tensor reads "f32 2|3,n": dtype, batch dims, logical dims; "f32 ." has no dims. Numbers: "#2" weak int, "#2.5" weak float. Attributes: numbers (floats
- * with a point or an exponent), _ for None, [1,2,n] for lists, none for a missing list, names of dtypes; sizes that are symbols have one letter.
+ * A tensor reads "f32 2|3,n": dtype, batch dims, logical dims; "f32 ." has no dims. Numbers: "#2" weak int,
+ * "#2.5" weak float. Attributes: numbers (floats with a point or an exponent), _ for None, [1,2,n] for lists,
+ * none for a missing list, names of dtypes; sizes that are symbols have one letter.
  */
 #ifndef GRAPH_WORDS_H
 #define GRAPH_WORDS_H
@@ -53,7 +54,8 @@ static inline eas_node *parse_number(const char **p)
     char *end, *end2;
     long long i = strtoll(*p, &end, 10);
     double f = strtod(*p, &end2);
-    eas_status st = end2 > end ? eas_node_number(EAS_F32, 1, 0, f, &x) : eas_node_number(EAS_I64, 1, i, 0, &x);
+    eas_status st =
+        end2 > end ? eas_node_number(EAS_F32, 1, 0, f, &x) : eas_node_number(EAS_I64, 1, i, 0, &x);
     assert_int_equal(st, EAS_OK);
     *p = end2;
     return x;
@@ -82,7 +84,8 @@ static inline int64_t parse_word(const char **p)
 {
     eas_dtype dt;
     char name[8] = {0};
-    if (**p == '_' || (isalpha((unsigned char)**p) && !isalnum((unsigned char)(*p)[1]))) /* None, or a size of one letter */
+    /* None, or a size of one letter */
+    if (**p == '_' || (isalpha((unsigned char)**p) && !isalnum((unsigned char)(*p)[1])))
         return parse_dim(p);
     if (isalpha((unsigned char)**p)) {
         for (int n = 0; isalnum((unsigned char)**p) && n < 7; n++)

@@ -12,8 +12,8 @@ static eas_status counted_body(comm *c)
     const comm_stats *wire = comm_ranks_wire(c);
     for (int op = 0; wire && op < COMM_NOPS; op++)
         if (wire->bytes[op] != c->stats.bytes[op])
-            return base_fail(EAS_ERR_VALUE, "%s sent %llu bytes, counted %llu", comm_op_name((comm_op)op), (unsigned long long)wire->bytes[op],
-                             (unsigned long long)c->stats.bytes[op]);
+            return base_fail(EAS_ERR_VALUE, "%s sent %llu bytes, counted %llu", comm_op_name((comm_op)op),
+                             (unsigned long long)wire->bytes[op], (unsigned long long)c->stats.bytes[op]);
     return EAS_OK;
 }
 
@@ -28,7 +28,13 @@ static eas_status large_body(comm *c)
         x[k] = malloc(4 * LEN), y[k] = malloc(4 * LEN);
         for (int i = 0; i < LEN; i++)
             x[k][i] = (float)((i * 7 + k + c->rank * 13) % 1001);
-        TRY(comm_start(c, &(comm_call){.op = COMM_all_reduce, .dtype = EAS_F32, .count = LEN - k, .send = x[k], .recv = k % 2 ? x[k] : y[k]}, &r[k]));
+        TRY(comm_start(c,
+                       &(comm_call){.op = COMM_all_reduce,
+                                    .dtype = EAS_F32,
+                                    .count = LEN - k,
+                                    .send = x[k],
+                                    .recv = k % 2 ? x[k] : y[k]},
+                       &r[k]));
     }
     for (int k = CALLS - 1; k >= 0; k--) {
         comm_poll(c);
@@ -52,7 +58,13 @@ static eas_status public_body(void)
     TRY(eas_dist_place(&rank, &size));
     int64_t x[3] = {rank, 1, 2}, y[3] = {0};
     eas_dist_request *r;
-    eas_dist_call k = {.size = sizeof k, .op = EAS_DIST_ALL_REDUCE, .dtype = EAS_I64, .count = 3, .send = x, .recv = y, .site = "mpi_comm.c"};
+    eas_dist_call k = {.size = sizeof k,
+                       .op = EAS_DIST_ALL_REDUCE,
+                       .dtype = EAS_I64,
+                       .count = 3,
+                       .send = x,
+                       .recv = y,
+                       .site = "mpi_comm.c"};
     TRY(eas_dist_start(&k, &r));
     eas_dist_poll();
     TRY(eas_dist_wait(r));

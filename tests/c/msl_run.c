@@ -35,7 +35,8 @@ int msl_batch_run(msl_batch *b, const char *kernel, void **args, const int64_t g
 {
     char why[256] = "no such kernel";
     const msl_kernel *k = msl_find(b->lib, kernel);
-    msl_grid g = {.threads = {(uint64_t)grid[0] * (uint64_t)block, (uint64_t)grid[1], (uint64_t)grid[2]}, .group = {(uint32_t)block, 1, 1}};
+    msl_grid g = {.threads = {(uint64_t)grid[0] * (uint64_t)block, (uint64_t)grid[1], (uint64_t)grid[2]},
+                  .group = {(uint32_t)block, 1, 1}};
     msl_result r = k ? msl_run(k, args, &g, 60, why) : MSL_FAULT;
     if (r)
         fprintf(stderr, "%s: %s\n", kernel, why);

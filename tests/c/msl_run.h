@@ -1,4 +1,5 @@
-/* msl_run.h: batches of kernels for tests that compare a kernel's MSL with the reference; tests/metal compiles and runs them. */
+/* msl_run.h: batches of kernels for tests that compare a kernel's MSL with the reference; tests/metal
+ * compiles and runs them. */
 #ifndef MSL_RUN_H
 #define MSL_RUN_H
 

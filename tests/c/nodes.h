@@ -23,7 +23,10 @@ static inline eas_node *op(const char *name, int nin, eas_node *const *in, int n
     ok(eas_node_apply((eas_tensor_op)code, nin, in, nattr, attr, &n));
     return n;
 }
-static inline eas_node *op2(const char *name, eas_node *x, eas_node *y) { return op(name, 2, (eas_node *[]){x, y}, 0, NULL); }
+static inline eas_node *op2(const char *name, eas_node *x, eas_node *y)
+{
+    return op(name, 2, (eas_node *[]){x, y}, 0, NULL);
+}
 static inline eas_node *number(double v)
 {
     eas_node *n;

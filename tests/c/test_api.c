@@ -13,7 +13,10 @@
 
 static const char *const devices[] = {"cpu", "ref"};
 
-static eas_value op(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find(name), x, y, 0); }
+static eas_value op(eas_builder *b, const char *name, eas_value x, eas_value y)
+{
+    return eas_builder_apply(b, eas_op_find(name), x, y, 0);
+}
 
 /* c = a + s*b over N elements */
 static eas_kernel *axpy(eas_dtype dt, int64_t block)
@@ -22,12 +25,18 @@ static eas_kernel *axpy(eas_dtype dt, int64_t block)
     eas_ir *ir;
     eas_kernel *k = NULL;
     assert_int_equal(eas_builder_new("axpy", 0, &b), EAS_OK);
-    eas_value x = eas_builder_param_buffer(b, "a", dt), y = eas_builder_param_buffer(b, "b", dt), z = eas_builder_param_buffer(b, "c", dt);
-    eas_value n = eas_builder_param_scalar(b, "N", EAS_I64, 1), s = eas_builder_param_scalar(b, "s", EAS_F64, 1);
+    eas_value x = eas_builder_param_buffer(b, "a", dt), y = eas_builder_param_buffer(b, "b", dt),
+              z = eas_builder_param_buffer(b, "c", dt);
+    eas_value n = eas_builder_param_scalar(b, "N", EAS_I64, 1),
+              s = eas_builder_param_scalar(b, "s", EAS_F64, 1);
     eas_builder_at(b, "axpy.c", 42);
-    eas_value at = op(b, "add", op(b, "mul", eas_builder_program_id(b, 0), eas_builder_const_int(b, block)), eas_builder_arange(b, 0, block));
+    eas_value at = op(b, "add", op(b, "mul", eas_builder_program_id(b, 0), eas_builder_const_int(b, block)),
+                      eas_builder_arange(b, 0, block));
     eas_value in = op(b, "lt", at, n);
-    eas_builder_store(b, z, at, op(b, "add", eas_builder_load(b, x, at, in, 0), op(b, "mul", s, eas_builder_load(b, y, at, in, 0))), in);
+    eas_builder_store(
+        b, z, at,
+        op(b, "add", eas_builder_load(b, x, at, in, 0), op(b, "mul", s, eas_builder_load(b, y, at, in, 0))),
+        in);
     if (eas_builder_finish(b, &ir) || eas_kernel_new(ir, &k))
         fail_msg("%s", eas_error_message());
     eas_ir_release(ir);
@@ -35,7 +44,10 @@ static eas_kernel *axpy(eas_dtype dt, int64_t block)
     return k;
 }
 
-static eas_arg buffer(void *p, int64_t n, eas_dtype dt) { return (eas_arg){.v.data = p, .count = n, .dtype = (uint8_t)dt, .is_buffer = 1}; }
+static eas_arg buffer(void *p, int64_t n, eas_dtype dt)
+{
+    return (eas_arg){.v.data = p, .count = n, .dtype = (uint8_t)dt, .is_buffer = 1};
+}
 static eas_arg integer(int64_t i) { return (eas_arg){.v.i = i, .dtype = EAS_I64}; }
 static eas_arg number(double f) { return (eas_arg){.v.f = f, .dtype = EAS_F64}; }
 
@@ -51,7 +63,8 @@ static void a_kernel_runs_on_its_own_memory(void **state)
         for (int i = 0; i < N; i++)
             a[i] = (float)i, b[i] = 2, c[i] = -1;
         c[N] = 7;
-        eas_arg args[5] = {buffer(a, N, EAS_F32), buffer(b, N, EAS_F32), buffer(c, N, EAS_F32), integer(N), number(0.5)};
+        eas_arg args[5] = {buffer(a, N, EAS_F32), buffer(b, N, EAS_F32), buffer(c, N, EAS_F32), integer(N),
+                           number(0.5)};
         if (eas_kernel_launch(k, dev, args, 5, NULL))
             fail_msg("%s", eas_error_message());
         for (int i = 0; i < N; i++)
@@ -72,7 +85,9 @@ static void a_refused_launch_changes_nothing(void **state)
         assert_int_equal(eas_device_get(devices[d], &dev), EAS_OK);
         for (int i = 0; i < N; i++)
             a[i] = 1, b[i] = 1, c[i] = -1;
-        eas_arg good[5] = {buffer(a, N, EAS_F64), buffer(b, N, EAS_F64), buffer(c, N, EAS_F64), integer(N), number(1)}, bad[5];
+        eas_arg good[5] = {buffer(a, N, EAS_F64), buffer(b, N, EAS_F64), buffer(c, N, EAS_F64), integer(N),
+                           number(1)},
+                bad[5];
         memcpy(bad, good, sizeof bad);
         bad[2].dtype = EAS_F32;
         assert_int_equal(eas_kernel_launch(k, dev, bad, 5, NULL), EAS_ERR_TYPE);
@@ -102,7 +117,8 @@ static void an_access_out_of_bounds_is_named(void **state)
     for (int d = 0; d < 2; d++) {
         eas_device *dev;
         assert_int_equal(eas_device_get(devices[d], &dev), EAS_OK);
-        eas_arg args[5] = {buffer(a, 8, EAS_F32), buffer(b, 5, EAS_F32), buffer(c, 8, EAS_F32), integer(8), number(1)};
+        eas_arg args[5] = {buffer(a, 8, EAS_F32), buffer(b, 5, EAS_F32), buffer(c, 8, EAS_F32), integer(8),
+                           number(1)};
         assert_int_equal(eas_kernel_launch(k, dev, args, 5, NULL), EAS_ERR_INDEX);
         assert_non_null(strstr(eas_error_message(), "axpy.c:42"));
         assert_non_null(strstr(eas_error_message(), "index 5 of \"b\", which has 5 elements"));
@@ -120,7 +136,8 @@ static void arguments_may_overlap(void **state)
     assert_int_equal(eas_builder_new("shift", 0, &b), EAS_OK);
     eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32);
     eas_value at = eas_builder_arange(b, 0, N);
-    eas_builder_store(b, y, op(b, "add", at, eas_builder_const_int(b, 1)), eas_builder_load(b, x, at, 0, 0), 0);
+    eas_builder_store(b, y, op(b, "add", at, eas_builder_const_int(b, 1)), eas_builder_load(b, x, at, 0, 0),
+                      0);
     if (eas_builder_finish(b, &ir) || eas_kernel_new(ir, &k))
         fail_msg("%s", eas_error_message());
     for (int d = 0; d < 2; d++) {
@@ -195,7 +212,8 @@ static void a_released_kernel_is_noticed(void **state)
 {
     (void)state;
     eas_device *dev;
-    eas_arg args[5] = {buffer(NULL, 0, EAS_F32), buffer(NULL, 0, EAS_F32), buffer(NULL, 0, EAS_F32), integer(0), number(0)};
+    eas_arg args[5] = {buffer(NULL, 0, EAS_F32), buffer(NULL, 0, EAS_F32), buffer(NULL, 0, EAS_F32),
+                       integer(0), number(0)};
     eas_kernel *k = axpy(EAS_F32, 8);
     assert_int_equal(eas_device_get("ref", &dev), EAS_OK);
     assert_int_equal(eas_kernel_launch(k, dev, args, 5, NULL), EAS_OK);
@@ -204,7 +222,8 @@ static void a_released_kernel_is_noticed(void **state)
 }
 #endif
 
-/* A NULL where an object must be, an odd address and a struct of another size are errors with a message, never a crash. */
+/* A NULL where an object must be, an odd address and a struct of another size are errors with a message,
+ * never a crash. */
 static void mistakes_of_the_caller_are_errors(void **state)
 {
     (void)state;
@@ -213,7 +232,8 @@ static void mistakes_of_the_caller_are_errors(void **state)
     eas_ir *ir;
     eas_kernel *none = NULL, *k = axpy(EAS_F32, 8);
     int64_t grid[3];
-    eas_arg args[5] = {buffer(a, 8, EAS_F32), buffer(b, 8, EAS_F32), buffer(c, 8, EAS_F32), integer(8), number(2)};
+    eas_arg args[5] = {buffer(a, 8, EAS_F32), buffer(b, 8, EAS_F32), buffer(c, 8, EAS_F32), integer(8),
+                       number(2)};
     eas_launch o = {.size = sizeof o};
     assert_int_equal(eas_device_get("cpu", &d), EAS_OK);
     assert_int_equal(eas_kernel_launch(NULL, d, args, 5, &o), EAS_ERR_HANDLE);
@@ -267,7 +287,8 @@ static void a_failure_knows_its_line(void **state)
         const char *file = NULL;
         int line = 0;
         assert_int_equal(eas_device_get(devices[d], &dev), EAS_OK);
-        eas_arg args[5] = {buffer(a, 4, EAS_F32), buffer(b, 8, EAS_F32), buffer(c, 8, EAS_F32), integer(8), number(1)};
+        eas_arg args[5] = {buffer(a, 4, EAS_F32), buffer(b, 8, EAS_F32), buffer(c, 8, EAS_F32), integer(8),
+                           number(1)};
         assert_int_equal(eas_kernel_launch(k, dev, args, 5, NULL), EAS_ERR_INDEX);
         assert_int_equal(eas_error_place(&file, &line), 1);
         assert_string_equal(file, "axpy.c");
@@ -279,7 +300,8 @@ static void a_failure_knows_its_line(void **state)
         assert_int_equal(eas_device_get(devices[d], &dev), EAS_OK); /* found later, on another thread */
         assert_int_equal(eas_stream_new(dev, &s), EAS_OK);
         const eas_launch later = {.size = sizeof later, .stream = s, .async = 1};
-        const eas_status now = eas_kernel_launch(k, dev, args, 5, &later), then = eas_stream_synchronize(s, NULL);
+        const eas_status now = eas_kernel_launch(k, dev, args, 5, &later),
+                         then = eas_stream_synchronize(s, NULL);
         assert_int_equal(now ? now : then, EAS_ERR_INDEX);
         assert_int_equal(eas_error_place(&file, &line), 1);
         assert_int_equal(line, 42);
@@ -297,7 +319,8 @@ static void sizes_are_checked(void **state)
     eas_device *dev;
     eas_launch l = {.size = sizeof l - 8};
     assert_int_equal(eas_device_get("cpu", &dev), EAS_OK);
-    eas_arg args[5] = {buffer(a, 8, EAS_F32), buffer(b, 8, EAS_F32), buffer(c, 8, EAS_F32), integer(8), number(1)};
+    eas_arg args[5] = {buffer(a, 8, EAS_F32), buffer(b, 8, EAS_F32), buffer(c, 8, EAS_F32), integer(8),
+                       number(1)};
     assert_int_equal(eas_kernel_launch(k, dev, args, 5, &l), EAS_ERR_VALUE);
     assert_non_null(strstr(eas_error_message(), "eas_launch.size"));
     l.size = sizeof l;

@@ -1,4 +1,5 @@
-/* test_atomics.c: every atomic row, every dtype it takes, global and threadgroup memory, both modes, on ref, cpu and as MSL. */
+/* test_atomics.c: every atomic row, every dtype it takes, global and threadgroup memory, both modes, on ref,
+ * cpu and as MSL. */
 #include "everywhere.h"
 
 #include "../../src/ir/ir.h"
@@ -12,14 +13,16 @@ static int takes(uint16_t op, eas_dtype dt)
 
 static eas_value atomic(uint16_t op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask)
 {
-    return eas_builder_atomic(b, op, buf, off, op == IR_ATOMIC_LOAD ? 0 : x, op == IR_ATOMIC_CAS ? y : 0, mask);
+    return eas_builder_atomic(b, op, buf, off, op == IR_ATOMIC_LOAD ? 0 : x, op == IR_ATOMIC_CAS ? y : 0,
+                              mask);
 }
 
 /* Lanes of one block fight over 16 elements: the order, and so every old value, is defined. */
 static void spmd_case(uint16_t op, eas_dtype dt, int tg, int64_t n)
 {
     begin("s_%s_%s_%d_%d", ir_rows[op].name, eas_dtype_name(dt), tg, (int)n);
-    eas_value a = eas_builder_param_buffer(b, "a", dt), v = eas_builder_param_buffer(b, "v", dt), i = eas_builder_param_buffer(b, "i", EAS_I32);
+    eas_value a = eas_builder_param_buffer(b, "a", dt), v = eas_builder_param_buffer(b, "v", dt),
+              i = eas_builder_param_buffer(b, "i", EAS_I32);
     eas_value r = eas_builder_param_buffer(b, "r", dt), N = eas_builder_param_scalar(b, "N", EAS_I64, 1);
     eas_value o = eas_builder_arange(b, 0, n), first = eas_builder_arange(b, 0, 16), mask = op2("lt", o, N);
     eas_value shared = tg ? eas_builder_alloc_tg(b, 16, dt) : a;
@@ -38,11 +41,13 @@ static void spmd_case(uint16_t op, eas_dtype dt, int tg, int64_t n)
 
 static int any_order(uint16_t op) { return op != IR_ATOMIC_XCHG && op != IR_ATOMIC_CAS; }
 
-/* Threads of a group fight where the result does not depend on the order, and own an element where it does. */
+/* Threads of a group fight where the result does not depend on the order, and own an element where it does.
+ */
 static void thread_case(uint16_t op, eas_dtype dt, int tg, int64_t n)
 {
     begin("t_%s_%s_%d_%d", ir_rows[op].name, eas_dtype_name(dt), tg, (int)n);
-    eas_value a = eas_builder_param_buffer(b, "a", dt), v = eas_builder_param_buffer(b, "v", dt), i = eas_builder_param_buffer(b, "i", EAS_I32);
+    eas_value a = eas_builder_param_buffer(b, "a", dt), v = eas_builder_param_buffer(b, "v", dt),
+              i = eas_builder_param_buffer(b, "i", EAS_I32);
     eas_value r = eas_builder_param_buffer(b, "r", dt), N = eas_builder_param_scalar(b, "N", EAS_I64, 1);
     eas_value t = eas_builder_tid(b, 0, n), mask = op2("lt", t, N);
     eas_value shared = tg ? eas_builder_alloc_tg(b, 16 + n, dt) : a, own = op2("add", t, num(16));
@@ -86,8 +91,8 @@ static void control_case(void)
     begin("control");
     eas_value a = eas_builder_param_buffer(b, "a", EAS_I32), r = eas_builder_param_buffer(b, "r", EAS_I32),
               N = eas_builder_param_scalar(b, "N", EAS_I64, 1);
-    eas_value o = eas_builder_arange(b, 0, 40), at = op2("mod", op2("mul", o, num(7)), num(8)), zero = eas_builder_const_typed(b, EAS_I32, 0, 0), iv,
-              c, next, out;
+    eas_value o = eas_builder_arange(b, 0, 40), at = op2("mod", op2("mul", o, num(7)), num(8)),
+              zero = eas_builder_const_typed(b, EAS_I32, 0, 0), iv, c, next, out;
     eas_builder_loop_begin(b, num(0), N, num(1), 1, &zero, &iv, &c);
     eas_builder_if_begin(b, op2("eq", op2("mod", iv, num(2)), num(0)));
     eas_builder_atomic(b, IR_ATOMIC_ADD, a, at, eas_builder_cast(b, o, EAS_I32), 0, op2("gt", o, iv));
@@ -99,8 +104,9 @@ static void control_case(void)
     store(r, o, op2("add", load(a, at), op2("add", out, first)));
     eas_value rows = eas_builder_reshape(b, eas_builder_arange(b, 0, 6), 2, (int64_t[]){6, 1}),
               cols = eas_builder_reshape(b, eas_builder_arange(b, 0, 5), 2, (int64_t[]){1, 5});
-    eas_value old = eas_builder_atomic(b, IR_ATOMIC_XCHG, a, op2("add", num(20), op2("mod", op2("add", rows, cols), num(4))),
-                                       eas_builder_cast(b, op2("add", op2("mul", rows, num(5)), cols), EAS_I32), 0, op2("ne", rows, cols));
+    eas_value old = eas_builder_atomic(
+        b, IR_ATOMIC_XCHG, a, op2("add", num(20), op2("mod", op2("add", rows, cols), num(4))),
+        eas_builder_cast(b, op2("add", op2("mul", rows, num(5)), cols), EAS_I32), 0, op2("ne", rows, cols));
     store(r, op2("add", num(100), op2("add", op2("mul", rows, num(5)), cols)), old);
     end(1)->scalar[2] = 7;
 }
@@ -147,14 +153,17 @@ static void test_programs_share_a_counter(void **state)
 static void test_special_floats(void **state)
 {
     (void)state;
-    static const float x[] = {0.0f, -0.0f, 1.0f, -1.0f, __builtin_inff(), -__builtin_inff(), __builtin_nanf(""), 1e-45f};
+    static const float x[] = {
+        0.0f, -0.0f, 1.0f, -1.0f, __builtin_inff(), -__builtin_inff(), __builtin_nanf(""), 1e-45f};
     enum { N = 8 };
-    static const uint16_t ops[] = {IR_ATOMIC_ADD, IR_ATOMIC_MIN, IR_ATOMIC_MAX, IR_ATOMIC_XCHG, IR_ATOMIC_CAS};
+    static const uint16_t ops[] = {IR_ATOMIC_ADD, IR_ATOMIC_MIN, IR_ATOMIC_MAX, IR_ATOMIC_XCHG,
+                                   IR_ATOMIC_CAS};
     for (size_t k = 0; k < sizeof ops / sizeof *ops; k++) {
         float got[2][N * N], value[N * N];
         static const char *const names[] = {"ref", "cpu"};
         begin("special");
-        eas_value a = eas_builder_param_buffer(b, "a", EAS_F32), v = eas_builder_param_buffer(b, "v", EAS_F32), o = eas_builder_arange(b, 0, N * N);
+        eas_value a = eas_builder_param_buffer(b, "a", EAS_F32),
+                  v = eas_builder_param_buffer(b, "v", EAS_F32), o = eas_builder_arange(b, 0, N * N);
         atomic(ops[k], a, o, load(v, o), eas_builder_const_float(b, 5), 0);
         everywhere *w = end(1);
         for (int d = 0; d < 2; d++) {
@@ -168,13 +177,15 @@ static void test_special_floats(void **state)
             ok(eas_kernel_launch(w->k, dev, args, 2, &opts));
         }
         for (int i = 0; i < N * N; i++)
-            assert_true(!memcmp(&got[0][i], &got[1][i], 4) || (got[0][i] != got[0][i] && got[1][i] != got[1][i]));
+            assert_true(!memcmp(&got[0][i], &got[1][i], 4) ||
+                        (got[0][i] != got[0][i] && got[1][i] != got[1][i]));
         eas_kernel_release(w->k);
         ncases = 0;
     }
 }
 
-/* An access outside is reported by every device with the same words, and a lane that is off may be anywhere. */
+/* An access outside is reported by every device with the same words, and a lane that is off may be anywhere.
+ */
 static void test_bounds(void **state)
 {
     (void)state;
@@ -188,7 +199,8 @@ static void test_bounds(void **state)
                 i[k] = k < 20 ? k % 4 : -1000000 * k;
             begin("outside");
             eas_builder_at(b, "k.py", 7);
-            eas_value p = eas_builder_param_buffer(b, "a", EAS_I32), q = eas_builder_param_buffer(b, "i", EAS_I32),
+            eas_value p = eas_builder_param_buffer(b, "a", EAS_I32),
+                      q = eas_builder_param_buffer(b, "i", EAS_I32),
                       N = eas_builder_param_scalar(b, "N", EAS_I64, 1);
             eas_value o = eas_builder_arange(b, 0, 40), buf = tg ? eas_builder_alloc_tg(b, 4, EAS_I32) : p;
             eas_builder_atomic(b, IR_ATOMIC_ADD, buf, load(q, o), num(1), 0, op2("lt", o, N));
@@ -228,7 +240,8 @@ static void refused(eas_op op, eas_dtype dt, eas_value x, const char *want)
 static void test_refused(void **state)
 {
     (void)state;
-    refused(IR_ATOMIC_ADD, EAS_I16, 0, "atomic_add: a buffer of i16; it works on i32, u32, i64, u64, f16, bf16, f32 and f64");
+    refused(IR_ATOMIC_ADD, EAS_I16, 0,
+            "atomic_add: a buffer of i16; it works on i32, u32, i64, u64, f16, bf16, f32 and f64");
     refused(IR_ATOMIC_LOAD, EAS_U8, 0, "a buffer of u8");
     refused(IR_ATOMIC_MAX, EAS_I8, 0, "a buffer of i8");
     refused(IR_ATOMIC_XOR, EAS_F32, 0, "atomic_xor: a buffer of f32; it works on i32, u32, i64, u64");
@@ -246,7 +259,8 @@ static void test_metal_has_no_wide_atomics(void **state)
     everywhere *w = end(1);
     char *s;
     assert_int_equal(eas_kernel_text(w->k, "msl", &s), EAS_ERR_TYPE);
-    assert_string_equal(eas_error_message(), "k.py:3: kernel wide: Metal has no 64-bit atomics; `atomic_add` works on u64 here");
+    assert_string_equal(eas_error_message(),
+                        "k.py:3: kernel wide: Metal has no 64-bit atomics; `atomic_add` works on u64 here");
     s = text_of(w->k, "opencl");
     assert_non_null(strstr(s, "cl_khr_int64_base_atomics"));
     assert_non_null(strstr(s, "atom_add("));

@@ -1,10 +1,10 @@
 /* test_bf16.c: products of bf16 blocks by vdpbf16ps and by tiles of AMX, against the interpreter.
  *
- * Kernels are compiled for both, whatever machine this is, and run: instructions that it lacks are emulated (emulate.c). What is allowed:
- *   whole numbers       nothing: every sum is exact in any order
- *   vdpbf16ps           nothing: one fma a k, k ascending; but subnormal factors count as 0 and subnormal sums become 0
- *   AMX                 the order of the sum is another, so rounding may differ, within the bound for any order; a zero may have another sign; subnormals as above
- * Arrays end where their page does, and the next page cannot be touched.
+ * Kernels are compiled for both, whatever machine this is, and run: instructions that it lacks are emulated
+ * (emulate.c). What is allowed: whole numbers       nothing: every sum is exact in any order vdpbf16ps
+ * nothing: one fma a k, k ascending; but subnormal factors count as 0 and subnormal sums become 0 AMX the
+ * order of the sum is another, so rounding may differ, within the bound for any order; a zero may have
+ * another sign; subnormals as above Arrays end where their page does, and the next page cannot be touched.
  */
 #include "../../src/dev/isa.h"
 #include "../../src/gen/gen.h"
@@ -36,7 +36,8 @@ static const char *features(int way)
     static _Thread_local char text[600];
     const char *all = isa_features(), *bf16 = strstr(all, ",+avx512bf16"), *amx = strstr(all, ",+amx");
     const size_t n = bf16 ? (size_t)(bf16 - all) : amx ? (size_t)(amx - all) : strlen(all);
-    snprintf(text, sizeof text, "%.*s%s", (int)n, all, way == PAIRS ? ",+avx512bf16" : ",+amx-tile,+amx-bf16");
+    snprintf(text, sizeof text, "%.*s%s", (int)n, all,
+             way == PAIRS ? ",+avx512bf16" : ",+amx-tile,+amx-bf16");
     return text;
 }
 
@@ -54,7 +55,10 @@ static uint64_t rnd(void)
 static bool is_subnormal(uint16_t h) { return !(h & 0x7f80) && h & 0x7f; }
 
 static uint16_t whole(void) { return f32_to_bf16((float)((int64_t)(rnd() % 17) - 8)); }
-static uint16_t plain(void) { return (uint16_t)((rnd() & 0x8000) | (uint16_t)((120 + rnd() % 12) << 7) | (rnd() & 0x7f)); }
+static uint16_t plain(void)
+{
+    return (uint16_t)((rnd() & 0x8000) | (uint16_t)((120 + rnd() % 12) << 7) | (rnd() & 0x7f));
+}
 
 static uint16_t special(void)
 {
@@ -110,17 +114,22 @@ typedef struct made {
     eas_value ldx, ldy;
 } made;
 
-static eas_value op(made *g, const char *name, eas_value x, eas_value y) { return eas_builder_apply(g->b, eas_op_find(name), x, y, 0); }
+static eas_value op(made *g, const char *name, eas_value x, eas_value y)
+{
+    return eas_builder_apply(g->b, eas_op_find(name), x, y, 0);
+}
 static eas_value num(made *g, int64_t v) { return eas_builder_const_int(g->b, v); }
 
 static eas_value across(made *g, int64_t rows, int64_t n, int axis) /* 0, 1, ... along an axis of (rows, n) */
 {
     const int64_t one[2] = {axis ? 1 : rows, axis ? n : 1}, both[2] = {rows, n};
-    return eas_builder_broadcast(g->b, eas_builder_reshape(g->b, eas_builder_arange(g->b, 0, axis ? n : rows), 2, one), 2, both);
+    return eas_builder_broadcast(
+        g->b, eas_builder_reshape(g->b, eas_builder_arange(g->b, 0, axis ? n : rows), 2, one), 2, both);
 }
 
 /* (rows, n) of a matrix whose rows are ld apart, from row r0 and column c0 on */
-static eas_value factor(made *g, eas_value buf, eas_value ld, int64_t rows, int64_t n, eas_value r0, eas_value c0)
+static eas_value factor(made *g, eas_value buf, eas_value ld, int64_t rows, int64_t n, eas_value r0,
+                        eas_value c0)
 {
     const bool turned = g->j->form == TURNED;
     const int64_t h = turned ? n : rows, w = turned ? rows : n;
@@ -129,14 +138,18 @@ static eas_value factor(made *g, eas_value buf, eas_value ld, int64_t rows, int6
         r0 = c0;
         c0 = t;
     }
-    eas_value r = op(g, "add", across(g, h, w, 0), r0), c = op(g, "add", across(g, h, w, 1), c0), mask = 0, other = 0;
+    eas_value r = op(g, "add", across(g, h, w, 0), r0), c = op(g, "add", across(g, h, w, 1), c0), mask = 0,
+              other = 0;
     if (g->j->form == MASKED) {
-        mask = op(g, "and", op(g, "lt", across(g, h, w, 0), num(g, h - 1)), op(g, "lt", across(g, h, w, 1), num(g, w - 1)));
+        mask = op(g, "and", op(g, "lt", across(g, h, w, 0), num(g, h - 1)),
+                  op(g, "lt", across(g, h, w, 1), num(g, w - 1)));
         other = eas_builder_const_typed(g->b, EAS_BF16, 0, 0);
     }
     eas_value v = eas_builder_load(g->b, buf, op(g, "add", op(g, "mul", r, ld), c), mask, other);
     if (g->j->form == ROUNDED)
-        v = eas_builder_cast(g->b, op(g, "mul", eas_builder_cast(g->b, v, EAS_F32), eas_builder_const_float(g->b, 2.0)), EAS_BF16);
+        v = eas_builder_cast(
+            g->b, op(g, "mul", eas_builder_cast(g->b, v, EAS_F32), eas_builder_const_float(g->b, 2.0)),
+            EAS_BF16);
     return turned ? eas_builder_trans(g->b, v, NULL) : v;
 }
 
@@ -147,25 +160,33 @@ static eas_ir *kernel(const job *j)
     assert_int_equal(eas_builder_new("bf16", 0, &g.b), EAS_OK);
     eas_builder *b = g.b;
     eas_value x = eas_builder_param_buffer(b, "x", EAS_BF16), y = eas_builder_param_buffer(b, "y", EAS_BF16),
-              acc = eas_builder_param_buffer(b, "acc", EAS_F32), out = eas_builder_param_buffer(b, "out", EAS_F32),
-              wide = eas_builder_param_buffer(b, "wide", EAS_F32), ldx = eas_builder_param_scalar(b, "ldx", EAS_I64, 0),
+              acc = eas_builder_param_buffer(b, "acc", EAS_F32),
+              out = eas_builder_param_buffer(b, "out", EAS_F32),
+              wide = eas_builder_param_buffer(b, "wide", EAS_F32),
+              ldx = eas_builder_param_scalar(b, "ldx", EAS_I64, 0),
               ldy = eas_builder_param_scalar(b, "ldy", EAS_I64, 0);
     const bool apart = j->form == APART, turned = j->form == TURNED;
     g.ldx = apart ? ldx : num(&g, turned ? j->m : j->k * j->rounds);
     g.ldy = apart ? ldy : num(&g, turned ? j->k * j->rounds : j->n);
     const int64_t shape[2] = {j->m, j->n};
-    eas_value at = op(&g, "add", op(&g, "mul", across(&g, j->m, j->n, 0), num(&g, j->n)), across(&g, j->m, j->n, 1));
+    eas_value at =
+        op(&g, "add", op(&g, "mul", across(&g, j->m, j->n, 0), num(&g, j->n)), across(&g, j->m, j->n, 1));
     static const double starts[STARTS] = {0.0, 0.0, -0.0, 1.0};
-    eas_value sum = j->start == BLOCK ? eas_builder_load(b, acc, at, 0, 0)
-                                      : eas_builder_broadcast(b, eas_builder_const_typed(b, EAS_F32, starts[j->start], 0), 2, shape);
+    eas_value sum =
+        j->start == BLOCK
+            ? eas_builder_load(b, acc, at, 0, 0)
+            : eas_builder_broadcast(b, eas_builder_const_typed(b, EAS_F32, starts[j->start], 0), 2, shape);
     eas_value k0 = num(&g, 0), now = sum;
     if (j->rounds > 1)
         eas_builder_loop_begin(b, num(&g, 0), num(&g, j->k * j->rounds), num(&g, j->k), 1, &sum, &k0, &now);
-    eas_value p = factor(&g, x, g.ldx, j->m, j->k, num(&g, 0), k0), q = factor(&g, y, g.ldy, j->k, j->n, k0, num(&g, 0));
+    eas_value p = factor(&g, x, g.ldx, j->m, j->k, num(&g, 0), k0),
+              q = factor(&g, y, g.ldy, j->k, j->n, k0, num(&g, 0));
     eas_value next = eas_builder_matmul(b, p, q, now);
     if (j->form == AGAIN) {
-        eas_value to = op(&g, "add", op(&g, "mul", across(&g, j->m, j->k, 0), num(&g, j->k)), across(&g, j->m, j->k, 1));
-        eas_builder_store(b, wide, to, op(&g, "add", eas_builder_cast(b, p, EAS_F32), eas_builder_const_float(b, 1.0)), 0);
+        eas_value to =
+            op(&g, "add", op(&g, "mul", across(&g, j->m, j->k, 0), num(&g, j->k)), across(&g, j->m, j->k, 1));
+        eas_builder_store(b, wide, to,
+                          op(&g, "add", eas_builder_cast(b, p, EAS_F32), eas_builder_const_float(b, 1.0)), 0);
     }
     if (j->rounds > 1)
         eas_builder_loop_end(b, 1, &next, &next);
@@ -187,7 +208,8 @@ typedef struct data {
 static data data_new(const job *j, uint16_t value(void))
 {
     const bool apart = j->form == APART, turned = j->form == TURNED;
-    const int64_t deep = j->k * j->rounds, hx = turned ? deep : j->m, wx = turned ? j->m : deep, hy = turned ? j->n : deep, wy = turned ? deep : j->n;
+    const int64_t deep = j->k * j->rounds, hx = turned ? deep : j->m, wx = turned ? j->m : deep,
+                  hy = turned ? j->n : deep, wy = turned ? deep : j->n;
     data d = {.ldx = wx + 5 * apart, .ldy = wy + 3 * apart, .nout = j->m * j->n, .nwide = j->m * j->k};
     d.nx = (hx - 1) * d.ldx + wx;
     d.ny = (hy - 1) * d.ldy + wy;
@@ -201,7 +223,8 @@ static data data_new(const job *j, uint16_t value(void))
     for (int64_t i = 0; i < d.ny; i++)
         ((uint16_t *)d.y.at)[i] = value();
     for (int64_t i = 0; i < d.nout; i++)
-        ((float *)d.acc.at)[i] = value == whole || value == tiny ? bf16_to_f32(whole()) : bf16_to_f32(plain());
+        ((float *)d.acc.at)[i] =
+            value == whole || value == tiny ? bf16_to_f32(whole()) : bf16_to_f32(plain());
     return d;
 }
 
@@ -219,7 +242,8 @@ typedef struct launch {
 
 static launch launch_of(const data *d)
 {
-    return (launch){{(uint64_t)(uintptr_t)d->x.at, (uint64_t)(uintptr_t)d->y.at, (uint64_t)(uintptr_t)d->acc.at, (uint64_t)(uintptr_t)d->out.at,
+    return (launch){{(uint64_t)(uintptr_t)d->x.at, (uint64_t)(uintptr_t)d->y.at,
+                     (uint64_t)(uintptr_t)d->acc.at, (uint64_t)(uintptr_t)d->out.at,
                      (uint64_t)(uintptr_t)d->wide.at, (uint64_t)d->ldx, (uint64_t)d->ldy},
                     {d->nx, d->ny, d->nout, d->nout, d->nwide, 0, 0}};
 }
@@ -264,14 +288,16 @@ static uint16_t factor_at(const job *j, const data *d, bool right, int64_t r, in
     return ((uint16_t *)(right ? d->y.at : d->x.at))[j->form == TURNED ? c * ld + r : r * ld + c];
 }
 
-/* The most that sums of these terms in two orders, or products with and without what is flushed, can be apart. */
+/* The most that sums of these terms in two orders, or products with and without what is flushed, can be
+ * apart. */
 static double bound(const job *j, const data *d, int64_t r, int64_t c)
 {
     const int64_t deep = j->k * j->rounds;
     double sum = j->start == BLOCK ? fabs((double)((float *)d->acc.at)[r * j->n + c]) : 1;
     const double by = j->form == ROUNDED ? 4 : 1;
     for (int64_t i = 0; i < deep; i++)
-        sum += by * fabs((double)bf16_to_f32(factor_at(j, d, false, r, i)) * (double)bf16_to_f32(factor_at(j, d, true, i, c)));
+        sum += by * fabs((double)bf16_to_f32(factor_at(j, d, false, r, i)) *
+                         (double)bf16_to_f32(factor_at(j, d, true, i, c)));
     return 2 * (double)(deep + 3) * 0x1p-24 * sum + (double)(deep + 3) * 0x1p-126;
 }
 
@@ -281,7 +307,8 @@ static bool agrees(const job *j, const data *d, int64_t i, float want, float got
 {
     if (same_bits(want, got) || (zeros && want == 0 && got == 0))
         return true;
-    return !exact && isfinite(want) && isfinite(got) && fabs((double)want - (double)got) <= bound(j, d, i / j->n, i % j->n);
+    return !exact && isfinite(want) && isfinite(got) &&
+           fabs((double)want - (double)got) <= bound(j, d, i / j->n, i % j->n);
 }
 
 static void compare(const job *j, int way, uint16_t value(void))
@@ -305,9 +332,10 @@ static void compare(const job *j, int way, uint16_t value(void))
     run_code(ir, features(way), &d);
     for (int64_t i = 0; i < d.nout; i++)
         if (!agrees(j, &d, i, want[i], got[i], exact, tiles))
-            fail_msg("%s %lld x %lld x %lld, %lld rounds, form %d, start %d: element %lld is %a, should be %a", way_names[way], (long long)j->m,
-                     (long long)j->n, (long long)j->k, (long long)j->rounds, (int)j->form, (int)j->start, (long long)i, (double)got[i],
-                     (double)want[i]);
+            fail_msg(
+                "%s %lld x %lld x %lld, %lld rounds, form %d, start %d: element %lld is %a, should be %a",
+                way_names[way], (long long)j->m, (long long)j->n, (long long)j->k, (long long)j->rounds,
+                (int)j->form, (int)j->start, (long long)i, (double)got[i], (double)want[i]);
     free(want);
     free(kept);
     data_free(&d);
@@ -360,7 +388,8 @@ static void infinities_and_nan(void **state)
     }
 }
 
-/* An odd k, and k that do not fill a tile, are padded: that may not turn -0 into 0 where one fma follows the other. */
+/* An odd k, and k that do not fill a tile, are padded: that may not turn -0 into 0 where one fma follows the
+ * other. */
 static uint16_t nothing(void) { return rnd() % 2 ? 0x8000 : 0; }
 
 static void zeros_keep_their_signs(void **state)
@@ -439,9 +468,11 @@ static bool has(const job *j, const char *more, const char *insn)
 static void the_shape_decides(void **state)
 {
     (void)state;
-    const job large = {.m = 64, .n = 64, .k = 64, .rounds = 2}, small_one = {.m = 8, .n = 64, .k = 64, .rounds = 1},
+    const job large = {.m = 64, .n = 64, .k = 64, .rounds = 2},
+              small_one = {.m = 8, .n = 64, .k = 64, .rounds = 1},
               column = {.m = 64, .n = 64, .k = 1, .rounds = 1};
-    const char *both = ",+avx512bf16,+amx-tile,+amx-bf16", *amx = ",+amx-tile,+amx-bf16", *pairs = ",+avx512bf16";
+    const char *both = ",+avx512bf16,+amx-tile,+amx-bf16", *amx = ",+amx-tile,+amx-bf16",
+               *pairs = ",+avx512bf16";
     assert_true(has(&large, both, "tdpbf16ps") && !has(&large, both, "vdpbf16ps"));
     assert_true(has(&large, both, "ldtilecfg") && has(&large, both, "tilerelease"));
     assert_true(has(&small_one, both, "vdpbf16ps") && !has(&small_one, both, "tilecfg"));
@@ -477,10 +508,11 @@ static void inner_loops_keep_to_registers(void **state)
 /* ---- the emulator itself ---- */
 
 #if defined(__x86_64__)
-/* The instruction in some of its forms, first as the processor has it (or the emulator, if it has not), then emulated for sure. */
+/* The instruction in some of its forms, first as the processor has it (or the emulator, if it has not), then
+ * emulated for sure. */
 #define STEP(prefix, form, to) \
-    __asm__ volatile("vmovups (%0), %%" to "\n vmovups (%1), %%zmm20\n vmovups (%2), %%zmm31\n" prefix form ", %%zmm20, %%" to "\n vmovups %%" to \
-                     ", (%3)" ::"r"(sum), \
+    __asm__ volatile("vmovups (%0), %%" to "\n vmovups (%1), %%zmm20\n vmovups (%2), %%zmm31\n" prefix form \
+                     ", %%zmm20, %%" to "\n vmovups %%" to ", (%3)" ::"r"(sum), \
                      "r"(x), "r"(y), "r"(out), "r"((int64_t)3) \
                      : "memory", "zmm3", "zmm20", "zmm25", "zmm31")
 #define BOTH(n, form, to) \
@@ -492,7 +524,8 @@ static void inner_loops_keep_to_registers(void **state)
         break;
 enum { STEPS = 7 };
 
-__attribute__((target("avx512f"))) static void one_step(int form, bool emulated, const float *sum, const uint16_t *x, const uint16_t *y, float *out)
+__attribute__((target("avx512f"))) static void one_step(int form, bool emulated, const float *sum,
+                                                        const uint16_t *x, const uint16_t *y, float *out)
 {
     switch (form) {
         BOTH(0, "vdpbf16ps (%2)", "zmm3")
@@ -530,7 +563,8 @@ static void the_emulator_was_used(void **state)
 {
     (void)state;
     assert_true(!can_run || atomic_load(&eas_emulated_pairs) >= 4000);
-    print_message("emulated: %llu vdpbf16ps, %llu tdpbf16ps\n", (unsigned long long)atomic_load(&eas_emulated_pairs),
+    print_message("emulated: %llu vdpbf16ps, %llu tdpbf16ps\n",
+                  (unsigned long long)atomic_load(&eas_emulated_pairs),
                   (unsigned long long)atomic_load(&eas_emulated_tiles));
 }
 #endif
@@ -571,7 +605,8 @@ static void threads_give_the_same_bits(void **state)
 int main(void)
 {
     const char *path = getenv("EAS_LLVM_LIBRARY");
-    void *lib = dlopen(path ? path : "libeas-llvm.so", RTLD_NOW | RTLD_LOCAL), *sym = lib ? dlsym(lib, "eas_llvm_compile") : NULL;
+    void *lib = dlopen(path ? path : "libeas-llvm.so", RTLD_NOW | RTLD_LOCAL),
+         *sym = lib ? dlsym(lib, "eas_llvm_compile") : NULL;
     if (!sym) {
         fprintf(stderr, "EAS_LLVM_LIBRARY: %s\n", dlerror());
         return 1;

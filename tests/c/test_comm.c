@@ -1,4 +1,5 @@
-/* Collectives of the threads engine: values against plain loops, failures of every kind; runs under the sanitizers too. */
+/* Collectives of the threads engine: values against plain loops, failures of every kind; runs under the
+ * sanitizers too. */
 #include "comm_bodies.h"
 
 #include <math.h>
@@ -33,7 +34,8 @@ static void *run_rank(void *p)
     seat *s = p;
     comm *c = s->j->ends[s->rank];
     s->j->st[s->rank] = s->j->fn(c, s->j);
-    snprintf(s->j->message[s->rank], sizeof s->j->message[0], "%s", s->j->st[s->rank] ? eas_error_message() : "");
+    snprintf(s->j->message[s->rank], sizeof s->j->message[0], "%s",
+             s->j->st[s->rank] ? eas_error_message() : "");
     comm_close(c);
     return NULL;
 }
@@ -96,7 +98,10 @@ static double tree(int lo, int hi, const double *v, comm_reduction red, bool sin
     return single ? (double)(float)r : r;
 }
 
-static double half_value(eas_dtype dt, uint16_t h) { return (double)(dt == EAS_F16 ? f16_to_f32(h) : bf16_to_f32(h)); }
+static double half_value(eas_dtype dt, uint16_t h)
+{
+    return (double)(dt == EAS_F16 ? f16_to_f32(h) : bf16_to_f32(h));
+}
 
 /* Every bit pattern of the 16-bit floats, joined with others: what base/dtype.c makes of it. */
 static void halves_round_once(void **state)
@@ -107,20 +112,23 @@ static void halves_round_once(void **state)
     for (int k = 0; k < N; k++) {
         in[k] = malloc(2 * ALL);
         for (int i = 0; i < ALL; i++)
-            in[k][i] = (uint16_t)(k ? (unsigned)i * (2u * (unsigned)k + 1) + 977u * (unsigned)k : (unsigned)i);
+            in[k][i] =
+                (uint16_t)(k ? (unsigned)i * (2u * (unsigned)k + 1) + 977u * (unsigned)k : (unsigned)i);
     }
     eas_dtype dts[] = {EAS_F16, EAS_BF16};
     for (int d = 0; d < 2; d++)
         for (int n = 1; n <= N; n++)
             for (int red = COMM_RED_sum; red <= COMM_RED_min; red++) {
-                reduce_blocks((comm_reduction)red, dts[d], n, (const void *const *)in, 1, (void *const[]){out}, ALL);
+                reduce_blocks((comm_reduction)red, dts[d], n, (const void *const *)in, 1,
+                              (void *const[]){out}, ALL);
                 for (int i = 0; i < ALL; i++) {
                     double v[N];
                     for (int k = 0; k < n; k++)
                         v[k] = half_value(dts[d], in[k][i]);
                     double want = tree(0, n, v, (comm_reduction)red, true), got = half_value(dts[d], out[i]);
                     if (want != want ? got == got : to_half(dts[d], want) != out[i])
-                        fail_msg("%s of %d %s at %d: %a, not %a", comm_reduction_name((comm_reduction)red), n, eas_dtype_name(dts[d]), i, got, want);
+                        fail_msg("%s of %d %s at %d: %a, not %a", comm_reduction_name((comm_reduction)red), n,
+                                 eas_dtype_name(dts[d]), i, got, want);
                 }
             }
     for (int k = 0; k < N; k++)
@@ -181,9 +189,14 @@ enum { RETURNS, RAISES, ORDER, SHAPE, DTYPE, LINE, SILENT, NO_WAIT, PERMUTES };
 static eas_status sum_at(comm *c, eas_dtype dt, int64_t count, const char *site, comm_op op)
 {
     char x[80000] = {0}, y[80000];
-    return comm_run(
-        c, &(comm_call){
-               .op = op, .dtype = dt, .count = count, .send = x, .recv = y, .site = site, .to = c->rank ? -1 : 1, .from = c->rank == 1 ? 0 : -1});
+    return comm_run(c, &(comm_call){.op = op,
+                                    .dtype = dt,
+                                    .count = count,
+                                    .send = x,
+                                    .recv = y,
+                                    .site = site,
+                                    .to = c->rank ? -1 : 1,
+                                    .from = c->rank == 1 ? 0 : -1});
 }
 
 static eas_status failing_body(comm *c, job *j)
@@ -204,12 +217,21 @@ static eas_status failing_body(comm *c, job *j)
     if (odd && kind == NO_WAIT) { /* comes, but never does its share */
         static float x[9000], y[9000];
         comm_request *r;
-        TRY(comm_start(c, &(comm_call){.op = COMM_all_reduce, .dtype = EAS_F32, .count = 9000, .send = x, .recv = y, .site = "train.py:12"}, &r));
+        TRY(comm_start(c,
+                       &(comm_call){.op = COMM_all_reduce,
+                                    .dtype = EAS_F32,
+                                    .count = 9000,
+                                    .send = x,
+                                    .recv = y,
+                                    .site = "train.py:12"},
+                       &r));
         usleep(1500000);
         return comm_wait(c, r);
     }
     if (kind == PERMUTES)
-        return comm_run(c, &(comm_call){.op = COMM_ppermute, .dtype = EAS_F32, .to = 0, .from = -1, .site = "train.py:12"});
+        return comm_run(
+            c,
+            &(comm_call){.op = COMM_ppermute, .dtype = EAS_F32, .to = 0, .from = -1, .site = "train.py:12"});
     return sum_at(c, odd && kind == DTYPE ? EAS_I32 : EAS_F32, odd && kind == SHAPE ? 9001 : 9000,
                   odd && kind == LINE ? "train.py:99" : "train.py:12", COMM_all_reduce);
 }
@@ -234,18 +256,33 @@ static void fails(int kind, const char *says)
         assert_true(j->st[i] == EAS_ERR_RUNTIME);
         if (i == 1 && kind == RAISES)
             continue;
-        if (!strstr(j->message[i], says) || !strstr(j->message[i], "rank 1") || !strstr(j->message[i], "train.py:1") ||
-            !strstr(j->message[i], "  rank 3: "))
+        if (!strstr(j->message[i], says) || !strstr(j->message[i], "rank 1") ||
+            !strstr(j->message[i], "train.py:1") || !strstr(j->message[i], "  rank 3: "))
             fail_msg("rank %d says: %s", i, j->message[i]);
     }
     free(j);
 }
 
-static void an_early_return_is_found(void **state) { (void)state, fails(RETURNS, "rank 1 has returned without taking part in all_reduce #1"); }
-static void an_error_reaches_the_others(void **state) { (void)state, fails(RAISES, "rank 1 failed: ZeroDivisionError at train.py:11"); }
-static void another_order_is_found(void **state) { (void)state, fails(ORDER, "broadcast #1 of f32[9000] over 4 ranks at train.py:13"); }
-static void another_shape_is_found(void **state) { (void)state, fails(SHAPE, "all_reduce #1 (sum) of f32[9001]"); }
-static void another_dtype_is_found(void **state) { (void)state, fails(DTYPE, "all_reduce #1 (sum) of i32[9000]"); }
+static void an_early_return_is_found(void **state)
+{
+    (void)state, fails(RETURNS, "rank 1 has returned without taking part in all_reduce #1");
+}
+static void an_error_reaches_the_others(void **state)
+{
+    (void)state, fails(RAISES, "rank 1 failed: ZeroDivisionError at train.py:11");
+}
+static void another_order_is_found(void **state)
+{
+    (void)state, fails(ORDER, "broadcast #1 of f32[9000] over 4 ranks at train.py:13");
+}
+static void another_shape_is_found(void **state)
+{
+    (void)state, fails(SHAPE, "all_reduce #1 (sum) of f32[9001]");
+}
+static void another_dtype_is_found(void **state)
+{
+    (void)state, fails(DTYPE, "all_reduce #1 (sum) of i32[9000]");
+}
 static void permutations_are_compared(void **state) { (void)state, fails(PERMUTES, "the same permutation"); }
 
 static void another_line_is_found_when_debugging(void **state)
@@ -274,13 +311,32 @@ static void mistakes_are_refused(void **state)
     float x[4] = {1, 2, 3, 4}, y[4];
     assert_int_equal(comm_group_get(c, 1, (int[]){1}, &g), EAS_ERR_VALUE);
     assert_int_equal(comm_group_get(c, 2, (int[]){0, 0}, &g), EAS_ERR_VALUE);
-    assert_int_equal(comm_run(c, &(comm_call){.op = COMM_all_reduce, .dtype = EAS_BOOL, .count = 4, .send = x, .recv = y}), EAS_ERR_TYPE);
-    assert_int_equal(comm_run(c, &(comm_call){.op = COMM_all_reduce, .red = COMM_RED_and, .dtype = EAS_F32, .count = 4, .send = x, .recv = y}),
+    assert_int_equal(
+        comm_run(c, &(comm_call){.op = COMM_all_reduce, .dtype = EAS_BOOL, .count = 4, .send = x, .recv = y}),
+        EAS_ERR_TYPE);
+    assert_int_equal(comm_run(c, &(comm_call){.op = COMM_all_reduce,
+                                              .red = COMM_RED_and,
+                                              .dtype = EAS_F32,
+                                              .count = 4,
+                                              .send = x,
+                                              .recv = y}),
                      EAS_ERR_TYPE);
-    assert_int_equal(comm_run(c, &(comm_call){.op = COMM_all_reduce, .dtype = EAS_F32, .count = 4, .recv = y}), EAS_ERR_VALUE);
-    assert_int_equal(comm_run(c, &(comm_call){.op = COMM_broadcast, .dtype = EAS_F32, .count = 4, .send = x, .recv = y, .root = 1}), EAS_ERR_VALUE);
-    assert_int_equal(comm_run(c, &(comm_call){.op = COMM_ppermute, .dtype = EAS_F32, .count = 4, .send = x, .recv = y, .from = 3}), EAS_ERR_VALUE);
-    assert_int_equal(comm_run(c, &(comm_call){.op = COMM_all_reduce, .dtype = EAS_F32, .count = 4, .send = x, .recv = y}), EAS_OK);
+    assert_int_equal(
+        comm_run(c, &(comm_call){.op = COMM_all_reduce, .dtype = EAS_F32, .count = 4, .recv = y}),
+        EAS_ERR_VALUE);
+    assert_int_equal(
+        comm_run(c,
+                 &(comm_call){
+                     .op = COMM_broadcast, .dtype = EAS_F32, .count = 4, .send = x, .recv = y, .root = 1}),
+        EAS_ERR_VALUE);
+    assert_int_equal(
+        comm_run(
+            c,
+            &(comm_call){.op = COMM_ppermute, .dtype = EAS_F32, .count = 4, .send = x, .recv = y, .from = 3}),
+        EAS_ERR_VALUE);
+    assert_int_equal(
+        comm_run(c, &(comm_call){.op = COMM_all_reduce, .dtype = EAS_F32, .count = 4, .send = x, .recv = y}),
+        EAS_OK);
     assert_memory_equal(x, y, sizeof x);
     comm_close(c);
     comm *ends[1];

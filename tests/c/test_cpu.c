@@ -1,8 +1,9 @@
 /* test_cpu.c: compiled code against the interpreter, bit for bit (any NaN equals any NaN).
  *
- * Walks the instruction table: every element-wise row, every dtype it takes, several block sizes, both modes, random inputs with special
- * values. Then kernels (test_cpu_kernels.h) for what the table cannot say: masks, aliasing, control flow, shapes, dots, matrices, bounds.
- * EAS_LLVM_LIBRARY names the module; EAS_ISA the instruction set to test.
+ * Walks the instruction table: every element-wise row, every dtype it takes, several block sizes, both modes,
+ * random inputs with special values. Then kernels (test_cpu_kernels.h) for what the table cannot say: masks,
+ * aliasing, control flow, shapes, dots, matrices, bounds. EAS_LLVM_LIBRARY names the module; EAS_ISA the
+ * instruction set to test.
  */
 #include "../../src/dev/isa.h"
 #include "../../src/gen/gen.h"
@@ -122,7 +123,8 @@ static int64_t random_bits(eas_dtype dt)
         return (int64_t)(r >> 8 & 1);
     if (dtype_is_float(dt)) {
         if (special) {
-            const size_t k = (r >> 8) % (sizeof specials / sizeof *specials + 3), n = sizeof specials / sizeof *specials;
+            const size_t k = (r >> 8) % (sizeof specials / sizeof *specials + 3),
+                         n = sizeof specials / sizeof *specials;
             return ir_bits_from_double(dt, k < n        ? specials[k]
                                            : k == n     ? (double)__builtin_inff()
                                            : k == n + 1 ? -(double)__builtin_inff()
@@ -172,9 +174,11 @@ static gen_entry *map_image(const gen_image *im, void **map)
     return fn;
 }
 
-static eas_status run_plain(const eas_ir *ir, const arg *a, const int64_t grid[3], bool alias, uint64_t flags, gen_fault *fault, gen_image *info)
+static eas_status run_plain(const eas_ir *ir, const arg *a, const int64_t grid[3], bool alias, uint64_t flags,
+                            gen_fault *fault, gen_image *info)
 {
-    const gen_options opt = {.cpu_features = isa_features(), .vector_bytes = isa_vector_bytes(), .alias = alias};
+    const gen_options opt = {
+        .cpu_features = isa_features(), .vector_bytes = isa_vector_bytes(), .alias = alias};
     gen_image im;
     char *error = NULL;
     eas_status st = compile(ir, &opt, &im, NULL, &error);
@@ -204,7 +208,8 @@ static eas_status run_plain(const eas_ir *ir, const arg *a, const int64_t grid[3
 }
 
 /* What runs has its elementary functions spelled out, as the kernel folder does it. */
-static eas_status run_cpu(const eas_ir *ir, const arg *a, const int64_t grid[3], bool alias, uint64_t flags, gen_fault *fault, gen_image *info)
+static eas_status run_cpu(const eas_ir *ir, const arg *a, const int64_t grid[3], bool alias, uint64_t flags,
+                          gen_fault *fault, gen_image *info)
 {
     eas_ir *plain;
     eas_status st = ir_expanded(ir, isa_ldexp() ? IR_KEEP_LDEXP : 0, &plain);
@@ -247,7 +252,8 @@ static int differences(const eas_ir *ir, int param, const void *x, const void *y
         if (p == q || (is_nan_bits(dt, p) && is_nan_bits(dt, q)))
             continue;
         if (bad++ < 3)
-            print_error("  %s[%" PRId64 "]: ref %" PRIx64 " cpu %" PRIx64 "\n", ir->params[param].name, i, (uint64_t)p, (uint64_t)q);
+            print_error("  %s[%" PRId64 "]: ref %" PRIx64 " cpu %" PRIx64 "\n", ir->params[param].name, i,
+                        (uint64_t)p, (uint64_t)q);
     }
     return bad;
 }
@@ -259,7 +265,8 @@ static int compare(const eas_ir *ir, const arg *a, int64_t g0, int64_t g1, bool 
     arg x[MAX_ARGS], y[MAX_ARGS];
     int bad = 0;
     for (int i = 0; i < ir->nparams; i++) {
-        const size_t bytes = (size_t)a[i].count * eas_dtype_size((eas_dtype)ir_typeof(ir, ir->params[i].value).dtype);
+        const size_t bytes =
+            (size_t)a[i].count * eas_dtype_size((eas_dtype)ir_typeof(ir, ir->params[i].value).dtype);
         x[i] = y[i] = a[i];
         if (!a[i].data)
             continue;
@@ -285,7 +292,8 @@ static int compare(const eas_ir *ir, const arg *a, int64_t g0, int64_t g1, bool 
         if (!bad)
             bad += differences(ir, i, x[i].data, y[i].data, a[i].count);
         const unsigned char *tail =
-            (unsigned char *)y[i].data + (size_t)a[i].count * eas_dtype_size((eas_dtype)ir_typeof(ir, ir->params[i].value).dtype);
+            (unsigned char *)y[i].data +
+            (size_t)a[i].count * eas_dtype_size((eas_dtype)ir_typeof(ir, ir->params[i].value).dtype);
         for (int k = 0; k < 64; k++)
             if (tail[k] != 0x5a && bad >= 0)
                 bad++;
@@ -328,17 +336,21 @@ static eas_ir *table_kernel(uint16_t op, eas_dtype dt, eas_dtype to, int64_t n, 
     const ir_rule rule = (ir_rule)ir_rows[op].rule;
     const eas_dtype out = rule == IR_RULE_CMP ? EAS_BOOL : rule == IR_RULE_CAST ? to : dt;
     for (int i = 0; i < na; i++)
-        buf[i] = irb_param(b, names[i], (ir_type){.dtype = (uint8_t)(first_bool && i == 0 ? EAS_BOOL : dt), .kind = IR_BUF}, false);
+        buf[i] = irb_param(
+            b, names[i], (ir_type){.dtype = (uint8_t)(first_bool && i == 0 ? EAS_BOOL : dt), .kind = IR_BUF},
+            false);
     buf[3] = irb_param(b, "r", (ir_type){.dtype = (uint8_t)out, .kind = IR_BUF}, false);
     const uint32_t N = irb_param(b, "N", ir_scalar(EAS_I64), false);
     const ir_type i64 = block(EAS_I64, n, thread);
     uint32_t lane = irb_typed(b, thread ? IR_THREAD_ID : IR_ARANGE, i64, thread ? n : 0);
-    uint32_t base = irb_op(b, IR_MUL, irb_typed(b, IR_PROGRAM_ID, ir_scalar(EAS_I64), 0), irb_const(b, ir_scalar(EAS_I64), n), 0);
+    uint32_t base = irb_op(b, IR_MUL, irb_typed(b, IR_PROGRAM_ID, ir_scalar(EAS_I64), 0),
+                           irb_const(b, ir_scalar(EAS_I64), n), 0);
     uint32_t off = irb_op(b, IR_ADD, irb_to(b, IR_BROADCAST, i64, base), lane, 0);
     uint32_t mask = irb_op(b, IR_LT, off, irb_to(b, IR_BROADCAST, i64, N), 0);
     for (int i = 0; i < na; i++)
         arg[i] = load_arg(b, buf[i], off, mask, block(first_bool && i == 0 ? EAS_BOOL : dt, n, thread));
-    uint32_t r = rule == IR_RULE_CAST ? irb_to(b, op, block(to, n, thread), arg[0]) : irb_op(b, op, arg[0], arg[1], arg[2]);
+    uint32_t r = rule == IR_RULE_CAST ? irb_to(b, op, block(to, n, thread), arg[0])
+                                      : irb_op(b, op, arg[0], arg[1], arg[2]);
     const uint32_t st[4] = {buf[3], off, r, mask};
     irb_insn(b, IR_STORE, st, 4, 0, 0, NULL);
     if (irb_finish(b, &ir))
@@ -366,8 +378,8 @@ static int walk_one(uint16_t op, eas_dtype dt, eas_dtype to, int64_t n, bool thr
     }
     const int bad = compare(ir, a, 3, 1, false, 0);
     if (bad > 0) {
-        print_error("%s %s -> %s, block %" PRId64 ", %s: %d wrong\n", ir_rows[op].name, eas_dtype_name(dt), eas_dtype_name(to), n,
-                    thread ? "thread" : "spmd", bad);
+        print_error("%s %s -> %s, block %" PRId64 ", %s: %d wrong\n", ir_rows[op].name, eas_dtype_name(dt),
+                    eas_dtype_name(to), n, thread ? "thread" : "spmd", bad);
         if (getenv("EAS_TEST_VERBOSE"))
             report(ir);
     }
@@ -377,14 +389,18 @@ static int walk_one(uint16_t op, eas_dtype dt, eas_dtype to, int64_t n, bool thr
     return bad > 0;
 }
 
-static bool takes(uint16_t op, eas_dtype dt) { return ir_rows[op].classes & (dt == EAS_BOOL ? IR_B : dtype_is_float(dt) ? IR_F : IR_I); }
+static bool takes(uint16_t op, eas_dtype dt)
+{
+    return ir_rows[op].classes & (dt == EAS_BOOL ? IR_B : dtype_is_float(dt) ? IR_F : IR_I);
+}
 
 static int walk_sizes(uint16_t op, eas_dtype dt, eas_dtype to)
 {
     static const int64_t sizes[] = {1, 7, 16, 100, 256};
     int bad = 0;
     if (ir_rows[op].flags & IR_EXPAND)
-        return walk_one(op, dt, to, 100, false) + walk_one(op, dt, to, 16, true); /* long code, made of what is tested elsewhere */
+        /* long code, made of what is tested elsewhere */
+        return walk_one(op, dt, to, 100, false) + walk_one(op, dt, to, 16, true);
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         for (int thread = 0; thread < 2; thread++)
             bad += walk_one(op, dt, to, sizes[k], thread);
@@ -414,7 +430,8 @@ static void every_cast(void **state)
         for (int to = 0; to < EAS_NDTYPES; to++) {
             if (from == to)
                 continue;
-            bad += walk_one(IR_CAST, (eas_dtype)from, (eas_dtype)to, 100, false) + walk_one(IR_CAST, (eas_dtype)from, (eas_dtype)to, 256, true);
+            bad += walk_one(IR_CAST, (eas_dtype)from, (eas_dtype)to, 100, false) +
+                   walk_one(IR_CAST, (eas_dtype)from, (eas_dtype)to, 256, true);
             if (from && to && eas_dtype_size((eas_dtype)from) == eas_dtype_size((eas_dtype)to))
                 bad += walk_one(IR_BITCAST, (eas_dtype)from, (eas_dtype)to, 100, false);
         }
@@ -453,14 +470,16 @@ static int run_case(const kernel_case *k, bool simplify, bool alias, uint64_t fl
         if (dtype_is_int((eas_dtype)t.dtype) && k->index_below) /* indices for gathers */
             for (int64_t e = 0; e < k->size[i]; e++) {
                 const int64_t v = (int64_t)(rnd() % (uint64_t)k->index_below);
-                memcpy((char *)a[i].data + (size_t)e * eas_dtype_size((eas_dtype)t.dtype), &v, eas_dtype_size((eas_dtype)t.dtype));
+                memcpy((char *)a[i].data + (size_t)e * eas_dtype_size((eas_dtype)t.dtype), &v,
+                       eas_dtype_size((eas_dtype)t.dtype));
             }
         else
             fill(a[i].data, (eas_dtype)t.dtype, (size_t)k->size[i]);
     }
     const int bad = compare(ir, a, k->grid[0], k->grid[1], alias, flags);
     if (bad > 0) {
-        print_error("%s (simplified %d, alias %d, flags %d): %d wrong\n", k->name, simplify, alias, (int)flags, bad);
+        print_error("%s (simplified %d, alias %d, flags %d): %d wrong\n", k->name, simplify, alias,
+                    (int)flags, bad);
         if (getenv("EAS_TEST_VERBOSE"))
             report(ir);
     }
@@ -572,7 +591,10 @@ static void random_load(maker *m)
         add_n(m, LOAD(m->s, random_offset(m)));
 }
 
-static eas_value random_scalar(maker *m) { return m->thread && pick(2) ? MOD_(some_n(m), K(5)) : MOD_(some_u(m), K(5)); }
+static eas_value random_scalar(maker *m)
+{
+    return m->thread && pick(2) ? MOD_(some_n(m), K(5)) : MOD_(some_u(m), K(5));
+}
 
 static void random_loop(maker *m)
 {
@@ -653,7 +675,8 @@ static eas_ir *random_kernel(bool thread, bool simplify)
     eas_ir *ir = NULL;
     maker m = {.thread = thread, .block = blocks[pick(7)], .budget = 30};
     eas_builder_new("random", 0, &b);
-    m.x = eas_builder_param_buffer(b, "x", EAS_F32), m.y = eas_builder_param_buffer(b, "y", EAS_F32), m.i = eas_builder_param_buffer(b, "i", EAS_I64);
+    m.x = eas_builder_param_buffer(b, "x", EAS_F32), m.y = eas_builder_param_buffer(b, "y", EAS_F32),
+    m.i = eas_builder_param_buffer(b, "i", EAS_I64);
     m.r = eas_builder_param_buffer(b, "r", EAS_F32), m.s = eas_builder_param_buffer(b, "s", EAS_I64),
     m.N = eas_builder_param_scalar(b, "N", EAS_I64, 1);
     m.off = thread ? THREADS(m.block) : OFFSETS(m.block);
@@ -688,7 +711,8 @@ static int random_one(uint64_t start)
     a[5].bits = (int64_t)pick(300);
     const int bad = compare(ir, a, 1 + pick(6), 1, alias, pick(2));
     if (bad > 0) {
-        print_error("random kernel %" PRIu64 " (thread %d, simplified %d, alias %d): %d wrong\n", start, thread, simplify, alias, bad);
+        print_error("random kernel %" PRIu64 " (thread %d, simplified %d, alias %d): %d wrong\n", start,
+                    thread, simplify, alias, bad);
         if (getenv("EAS_TEST_VERBOSE"))
             report(ir);
     }
@@ -747,7 +771,8 @@ static void texts_and_determinism(void **state)
     assert_non_null(ir = build(&kernels[0], true));
     static const char *const forms[] = {"llvm", "asm"};
     for (int i = 0; i < 2; i++) {
-        const gen_options opt = {.cpu_features = isa_features(), .vector_bytes = isa_vector_bytes(), .text = forms[i]};
+        const gen_options opt = {
+            .cpu_features = isa_features(), .vector_bytes = isa_vector_bytes(), .text = forms[i]};
         char *text = NULL, *error = NULL;
         gen_image none;
         assert_int_equal(compile(ir, &opt, &none, &text, &error), EAS_OK);
@@ -768,15 +793,17 @@ static void texts_and_determinism(void **state)
 int main(void)
 {
     const char *path = getenv("EAS_LLVM_LIBRARY");
-    void *lib = dlopen(path ? path : "libeas-llvm.so", RTLD_NOW | RTLD_LOCAL), *sym = lib ? dlsym(lib, "eas_llvm_compile") : NULL;
+    void *lib = dlopen(path ? path : "libeas-llvm.so", RTLD_NOW | RTLD_LOCAL),
+         *sym = lib ? dlsym(lib, "eas_llvm_compile") : NULL;
     if (!sym) {
         printf("skipped: %s\n", dlerror());
         return 77;
     }
     memcpy(&compile, &sym, sizeof sym);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_instruction), cmocka_unit_test(every_cast),    cmocka_unit_test(every_kernel),
-        cmocka_unit_test(random_kernels),    cmocka_unit_test(bounds_report), cmocka_unit_test(texts_and_determinism),
+        cmocka_unit_test(every_instruction), cmocka_unit_test(every_cast),
+        cmocka_unit_test(every_kernel),      cmocka_unit_test(random_kernels),
+        cmocka_unit_test(bounds_report),     cmocka_unit_test(texts_and_determinism),
     };
     if (getenv("EAS_TEST_ONLY"))
         cmocka_set_test_filter(getenv("EAS_TEST_ONLY"));

@@ -35,7 +35,8 @@ static void k_scaled_nan(void)
 {
     BUF(x, F32);
     BUF(r, F32);
-    eas_value o = OFFSETS(64), size = eas_builder_apply(b, IR_ABS, LOAD(x, o), 0, 0), nan = eas_builder_apply(b, IR_SQRT, SUB(F(-1), size), 0, 0);
+    eas_value o = OFFSETS(64), size = eas_builder_apply(b, IR_ABS, LOAD(x, o), 0, 0),
+              nan = eas_builder_apply(b, IR_SQRT, SUB(F(-1), size), 0, 0);
     eas_value inf = eas_builder_apply(b, IR_EXP, ADD(F(1000), OP(MIN, size, F(1))), 0, 0);
     STORE(r, o, OP(LDEXP, nan, inf));
     STORE(r, ADD(o, K(1024)), OP(LDEXP, nan, SUB(F(0), inf)));
@@ -116,7 +117,8 @@ static void k_loop_carried(void)
     BUF(x, F32);
     BUF(r, F32);
     SCALAR(n);
-    eas_value o = OFFSETS(100), iv, acc, z = eas_builder_broadcast(b, eas_builder_const_typed(b, EAS_F32, 1, 0), 1, (int64_t[]){100});
+    eas_value o = OFFSETS(100), iv, acc,
+              z = eas_builder_broadcast(b, eas_builder_const_typed(b, EAS_F32, 1, 0), 1, (int64_t[]){100});
     eas_builder_loop_begin(b, K(0), n, K(1), 1, &z, &iv, &acc);
     eas_value next = OP(SUB, MUL(acc, F(0.5)), LOAD(x, ADD(MUL(iv, K(100)), o))), fin;
     eas_builder_loop_end(b, 1, &next, &fin);
@@ -149,7 +151,8 @@ static void k_loop_swap_outside(void)
     BUF(x, F32);
     BUF(r, F32);
     SCALAR(n);
-    eas_value o = eas_builder_arange(b, 0, 64), iv, c[3], z[3] = {LOAD(x, o), LOAD(x, ADD(o, K(64))), eas_builder_const_typed(b, EAS_I64, 0, 3)};
+    eas_value o = eas_builder_arange(b, 0, 64), iv, c[3],
+              z[3] = {LOAD(x, o), LOAD(x, ADD(o, K(64))), eas_builder_const_typed(b, EAS_I64, 0, 3)};
     eas_builder_loop_begin(b, K(0), n, K(1), 3, z, &iv, c);
     STORE(r, o, c[0]);
     eas_value w = LOAD(r, SUB(K(63), o)), next[3] = {c[1], ADD(c[0], w), ADD(c[2], iv)}, fin[3];
@@ -163,7 +166,8 @@ static void k_loop_directions(void)
     BUF(r, I64);
     SCALAR(n);
     eas_value iv, c, z = eas_builder_const_typed(b, EAS_I64, 0, 0), next, fin[4];
-    eas_value step[4] = {K(-3), K(0), K(7), K(1)}, lo[4] = {n, n, K(0), SUB(K(INT64_MAX), K(3))}, hi[4] = {K(-5), K(100), n, K(INT64_MAX)};
+    eas_value step[4] = {K(-3), K(0), K(7), K(1)}, lo[4] = {n, n, K(0), SUB(K(INT64_MAX), K(3))},
+              hi[4] = {K(-5), K(100), n, K(INT64_MAX)};
     for (int k = 0; k < 4; k++) {
         eas_builder_loop_begin(b, lo[k], hi[k], step[k], 1, &z, &iv, &c);
         next = ADD(MUL(c, K(3)), ADD(iv, K(1)));
@@ -202,7 +206,8 @@ static void k_uniform_while(void)
     eas_builder_while_begin(b, 2, z, c);
     eas_builder_while_do(b, OP(GT, c[0], K(1)));
     eas_value half = DIV_(c[0], K(2)), odd = ADD(MUL(c[0], K(3)), K(1));
-    eas_value next[2] = {eas_builder_apply(b, IR_WHERE, OP(EQ, MOD_(c[0], K(2)), K(0)), half, odd), ADD(c[1], F(1))};
+    eas_value next[2] = {eas_builder_apply(b, IR_WHERE, OP(EQ, MOD_(c[0], K(2)), K(0)), half, odd),
+                         ADD(c[1], F(1))};
     eas_builder_while_end(b, 2, next, fin);
     STORE(r, o, fin[1]);
 }
@@ -230,15 +235,18 @@ static void k_thread_loops(void)
     BUF(r, F32);
     BUF(s, I64);
     eas_value o = THREADS(64), tid = eas_builder_tid(b, 0, 64), iv, c, z = F(0), fin, w[2];
-    eas_builder_loop_begin(b, MOD_(tid, K(3)), MOD_(tid, K(11)), ADD(MOD_(tid, K(2)), K(1)), 1, (eas_value[]){eas_builder_cast(b, z, EAS_F32)}, &iv,
-                           &c);
+    eas_builder_loop_begin(b, MOD_(tid, K(3)), MOD_(tid, K(11)), ADD(MOD_(tid, K(2)), K(1)), 1,
+                           (eas_value[]){eas_builder_cast(b, z, EAS_F32)}, &iv, &c);
     eas_value next = ADD(c, LOAD(x, ADD(o, iv)));
     eas_builder_loop_end(b, 1, &next, &fin);
     STORE(r, o, fin);
     eas_value c2[2], z2[2] = {ADD(o, K(1)), K(0)};
-    eas_builder_while_begin(b, 2, (eas_value[]){eas_builder_cast(b, z2[0], EAS_I64), eas_builder_const_typed(b, EAS_I64, 0, 0)}, c2);
+    eas_builder_while_begin(
+        b, 2, (eas_value[]){eas_builder_cast(b, z2[0], EAS_I64), eas_builder_const_typed(b, EAS_I64, 0, 0)},
+        c2);
     eas_builder_while_do(b, OP(GT, c2[0], K(1)));
-    eas_value n2[2] = {eas_builder_apply(b, IR_WHERE, OP(EQ, MOD_(c2[0], K(2)), K(0)), DIV_(c2[0], K(2)), ADD(MUL(c2[0], K(3)), K(1))),
+    eas_value n2[2] = {eas_builder_apply(b, IR_WHERE, OP(EQ, MOD_(c2[0], K(2)), K(0)), DIV_(c2[0], K(2)),
+                                         ADD(MUL(c2[0], K(3)), K(1))),
                        ADD(c2[1], K(1))};
     eas_builder_while_end(b, 2, n2, w);
     STORE(s, o, w[1]);
@@ -251,7 +259,8 @@ static void k_barrier_reverse(void)
 {
     BUF(x, F32);
     BUF(r, F32);
-    eas_value o = THREADS(96), tid = eas_builder_tid(b, 0, 96), tg = eas_builder_alloc_tg(b, 96, EAS_F32), v = LOAD(x, o);
+    eas_value o = THREADS(96), tid = eas_builder_tid(b, 0, 96), tg = eas_builder_alloc_tg(b, 96, EAS_F32),
+              v = LOAD(x, o);
     STORE(tg, tid, v);
     eas_builder_barrier(b);
     STORE(r, o, ADD(v, LOAD(tg, SUB(K(95), tid))));
@@ -261,8 +270,8 @@ static void k_barrier_sum(void)
 {
     BUF(x, F32);
     BUF(r, F32);
-    eas_value o = THREADS(128), tid = eas_builder_tid(b, 0, 128), tg = eas_builder_alloc_tg(b, 128, EAS_F32), c,
-              z = eas_builder_const_typed(b, EAS_I64, 0, 64), fin;
+    eas_value o = THREADS(128), tid = eas_builder_tid(b, 0, 128), tg = eas_builder_alloc_tg(b, 128, EAS_F32),
+              c, z = eas_builder_const_typed(b, EAS_I64, 0, 64), fin;
     STORE(tg, tid, LOAD(x, o));
     eas_builder_barrier(b);
     eas_builder_while_begin(b, 1, &z, &c);
@@ -284,8 +293,8 @@ static void k_barrier_bound(void)
     BUF(x, F32);
     BUF(i, I32);
     BUF(r, F32);
-    eas_value o = THREADS(64), tid = eas_builder_tid(b, 0, 64), tg = eas_builder_alloc_tg(b, 64, EAS_F32), n = LOAD(i, K(0)), iv, c, z = LOAD(x, o),
-              fin;
+    eas_value o = THREADS(64), tid = eas_builder_tid(b, 0, 64), tg = eas_builder_alloc_tg(b, 64, EAS_F32),
+              n = LOAD(i, K(0)), iv, c, z = LOAD(x, o), fin;
     eas_builder_loop_begin(b, K(0), eas_builder_cast(b, n, EAS_I64), K(1), 1, &z, &iv, &c);
     STORE(tg, tid, c);
     eas_builder_barrier(b);
@@ -301,7 +310,8 @@ static void matmul(int TM, int TN, int BK, int n, bool unroll)
     BUF(w, F32);
     BUF(c, F32);
     const int BM = 16 * TM, BN = 16 * TN, na = TM * TN;
-    eas_value tid = eas_builder_tid(b, 0, 256), tx = MOD_(tid, K(16)), ty = DIV_(tid, K(16)), acc[64], acc2[64], fin[64], iv, kk;
+    eas_value tid = eas_builder_tid(b, 0, 256), tx = MOD_(tid, K(16)), ty = DIV_(tid, K(16)), acc[64],
+              acc2[64], fin[64], iv, kk;
     eas_value r0 = MUL(eas_builder_program_id(b, 1), K(BM)), c0 = MUL(eas_builder_program_id(b, 0), K(BN)),
               sa = eas_builder_alloc_tg(b, BM * BK, EAS_F32), sb = eas_builder_alloc_tg(b, BK * BN, EAS_F32);
     for (int i = 0; i < na; i++)
@@ -336,17 +346,19 @@ static void matmul(int TM, int TN, int BK, int n, bool unroll)
     eas_builder_barrier(b);
     eas_builder_loop_end(b, na, acc2, fin);
     for (int i = 0; i < na; i++)
-        STORE(c, ADD(MUL(ADD(ADD(r0, MUL(ty, K(TM))), K(i / TN)), K(n)), ADD(ADD(c0, tx), K(i % TN * 16))), fin[i]);
+        STORE(c, ADD(MUL(ADD(ADD(r0, MUL(ty, K(TM))), K(i / TN)), K(n)), ADD(ADD(c0, tx), K(i % TN * 16))),
+              fin[i]);
 }
 static void k_matmul_loop(void) { matmul(2, 2, 16, 64, false); }
 static void k_matmul_unrolled(void) { matmul(2, 2, 8, 64, true); }
 
 static void mma(eas_dtype dt)
 {
-    eas_value a = eas_builder_param_buffer(b, "a", dt), w = eas_builder_param_buffer(b, "w", dt), c = eas_builder_param_buffer(b, "c", dt);
+    eas_value a = eas_builder_param_buffer(b, "a", dt), w = eas_builder_param_buffer(b, "w", dt),
+              c = eas_builder_param_buffer(b, "c", dt);
     BUF(x, F32);
-    eas_value tid = eas_builder_tid(b, 0, 64), sg = DIV_(tid, K(32)), tg = eas_builder_alloc_tg(b, 64, EAS_F32), iv, acc, z = eas_builder_mma_zero(b),
-              fin, next;
+    eas_value tid = eas_builder_tid(b, 0, 64), sg = DIV_(tid, K(32)),
+              tg = eas_builder_alloc_tg(b, 64, EAS_F32), iv, acc, z = eas_builder_mma_zero(b), fin, next;
     STORE(tg, tid, LOAD(x, tid));
     eas_builder_barrier(b);
     eas_builder_loop_begin(b, K(0), K(32), K(8), 1, &z, &iv, &acc);
@@ -369,7 +381,8 @@ static void dots(eas_dtype x, eas_dtype y)
     SCALAR(n);
     eas_value o = OFFSETS(50);
     STORE(r, o, eas_builder_dot(b, a, MUL(o, K(7)), K(1), w, o, K(100), n));
-    STORE(r, ADD(o, K(100)), eas_builder_dot(b, a, o, MOD_(o, K(3)), w, MUL(MOD_(o, K(7)), K(2)), K(3), MOD_(o, K(9))));
+    STORE(r, ADD(o, K(100)),
+          eas_builder_dot(b, a, o, MOD_(o, K(3)), w, MUL(MOD_(o, K(7)), K(2)), K(3), MOD_(o, K(9))));
     STORE(r, ADD(eas_builder_program_id(b, 0), K(200)), eas_builder_dot(b, a, K(0), K(1), w, K(5), K(2), n));
 }
 static void k_dot_f32(void) { dots(EAS_F32, EAS_F32); }
@@ -383,8 +396,8 @@ static void blocks2(int64_t m, int64_t n)
     BUF(r, F32);
     SCALAR(M);
     SCALAR(N);
-    eas_value i = column(eas_builder_arange(b, 0, m), m), j = row(eas_builder_arange(b, 0, n), n), o = ADD(MUL(i, N), j),
-              mask = OP(AND, LT(i, M), LT(j, N));
+    eas_value i = column(eas_builder_arange(b, 0, m), m), j = row(eas_builder_arange(b, 0, n), n),
+              o = ADD(MUL(i, N), j), mask = OP(AND, LT(i, M), LT(j, N));
     eas_value bias = LOAD(v, eas_builder_arange(b, 0, n)), scale = LOAD(v, eas_builder_arange(b, 5, m));
     eas_value y = ADD(MUL(eas_builder_load(b, x, o, mask, F(2)), column(scale, m)), row(bias, n));
     eas_builder_store(b, r, o, y, mask);
@@ -398,8 +411,10 @@ static void k_reshapes(void)
 {
     BUF(x, F32);
     BUF(r, F32);
-    eas_value o = eas_builder_arange(b, 0, 24), v = LOAD(x, o), q = eas_builder_reshape(b, v, 2, (int64_t[]){4, 6});
-    eas_value t = eas_builder_reshape(b, ADD(q, q), 2, (int64_t[]){6, 4}), w = row(LOAD(x, eas_builder_arange(b, 3, 4)), 4);
+    eas_value o = eas_builder_arange(b, 0, 24), v = LOAD(x, o),
+              q = eas_builder_reshape(b, v, 2, (int64_t[]){4, 6});
+    eas_value t = eas_builder_reshape(b, ADD(q, q), 2, (int64_t[]){6, 4}),
+              w = row(LOAD(x, eas_builder_arange(b, 3, 4)), 4);
     eas_value u = ADD(t, w), cube = eas_builder_reshape(b, u, 3, (int64_t[]){2, 3, 4}),
               face = eas_builder_reshape(b, LOAD(x, eas_builder_arange(b, 1, 3)), 3, (int64_t[]){1, 3, 1});
     STORE(r, eas_builder_reshape(b, o, 3, (int64_t[]){2, 3, 4}), MUL(cube, face));
@@ -414,9 +429,11 @@ static void k_2d_loop(void) /* rows times columns, k outside: broadcasts of load
     BUF(y, F32);
     BUF(r, F32);
     eas_value i = eas_builder_arange(b, 0, 6), j = eas_builder_arange(b, 0, 20), iv, acc,
-              z = eas_builder_broadcast(b, eas_builder_const_typed(b, EAS_F32, 0, 0), 2, (int64_t[]){6, 20}), fin;
+              z = eas_builder_broadcast(b, eas_builder_const_typed(b, EAS_F32, 0, 0), 2, (int64_t[]){6, 20}),
+              fin;
     eas_builder_loop_begin(b, K(0), K(5), K(1), 1, &z, &iv, &acc);
-    eas_value next = ADD(acc, MUL(column(LOAD(x, ADD(MUL(i, K(5)), iv)), 6), row(LOAD(y, ADD(MUL(iv, K(20)), j)), 20)));
+    eas_value next =
+        ADD(acc, MUL(column(LOAD(x, ADD(MUL(i, K(5)), iv)), 6), row(LOAD(y, ADD(MUL(iv, K(20)), j)), 20)));
     eas_builder_loop_end(b, 1, &next, &fin);
     STORE(r, ADD(MUL(column(i, 6), K(20)), row(j, 20)), fin);
 }
@@ -427,11 +444,17 @@ static void k_narrow_offsets(void) /* 32-bit index arithmetic that wraps, and 8-
     BUF(r, F32);
     BUF(s, I8);
     eas_value o = eas_builder_arange(b, 0, 64), u = eas_builder_cast(b, o, EAS_U32);
-    eas_value w = ADD(u, eas_builder_const_typed(b, EAS_U32, 0, 0xfffffff0)), far = OP(GE, w, eas_builder_const_typed(b, EAS_U32, 0, 64));
-    STORE(r, o, eas_builder_load(b, x, eas_builder_cast(b, w, EAS_I64), eas_builder_apply(b, IR_NOT, far, 0, 0), F(-1)));
+    eas_value w = ADD(u, eas_builder_const_typed(b, EAS_U32, 0, 0xfffffff0)),
+              far = OP(GE, w, eas_builder_const_typed(b, EAS_U32, 0, 64));
+    STORE(r, o,
+          eas_builder_load(b, x, eas_builder_cast(b, w, EAS_I64), eas_builder_apply(b, IR_NOT, far, 0, 0),
+                           F(-1)));
     STORE(r, ADD(o, K(64)), LOAD(x, eas_builder_cast(b, eas_builder_cast(b, MUL(o, K(9)), EAS_U8), EAS_I64)));
     STORE(s, o, eas_builder_cast(b, MUL(o, K(9)), EAS_I8));
-    STORE(r, eas_builder_cast(b, ADD(eas_builder_cast(b, o, EAS_I32), eas_builder_const_typed(b, EAS_I32, 0, 128)), EAS_I64), F(2));
+    STORE(r,
+          eas_builder_cast(
+              b, ADD(eas_builder_cast(b, o, EAS_I32), eas_builder_const_typed(b, EAS_I32, 0, 128)), EAS_I64),
+          F(2));
 }
 
 static void k_identities(void)
@@ -441,7 +464,9 @@ static void k_identities(void)
     BUF(t, U32);
     eas_value o = THREADS(100);
     STORE(r, o, eas_builder_cast(b, ADD(eas_builder_lane_id(b), MUL(eas_builder_sg_id(b), K(3))), EAS_I8));
-    STORE(s, o, ADD(ADD(eas_builder_local_id(b, 0), MUL(eas_builder_local_id(b, 1), K(7))), eas_builder_num_programs(b, 0)));
+    STORE(s, o,
+          ADD(ADD(eas_builder_local_id(b, 0), MUL(eas_builder_local_id(b, 1), K(7))),
+              eas_builder_num_programs(b, 0)));
     STORE(t, o, eas_builder_cast(b, DIV_(MUL(o, K(3)), K(7)), EAS_U32));
 }
 
@@ -451,9 +476,11 @@ static void k_prefixes(void)
     BUF(r, F32);
     SCALAR(N);
     SCALAR(M);
-    eas_value o = OFFSETS(64), m = OP(AND, OP(GE, N, o), OP(AND, LT(eas_builder_program_id(b, 0), M), OP(LE, o, K(150))));
+    eas_value o = OFFSETS(64),
+              m = OP(AND, OP(GE, N, o), OP(AND, LT(eas_builder_program_id(b, 0), M), OP(LE, o, K(150))));
     eas_builder_store(b, r, o, eas_builder_load(b, x, o, m, F(1)), m);
-    eas_builder_store(b, r, ADD(o, K(300)), eas_builder_load(b, x, o, OP(GT, o, K(70)), F(3)), LT(ADD(o, K(5)), N));
+    eas_builder_store(b, r, ADD(o, K(300)), eas_builder_load(b, x, o, OP(GT, o, K(70)), F(3)),
+                      LT(ADD(o, K(5)), N));
 }
 
 static void k_periodic(void) /* lane % C is a line inside a chunk only */
@@ -462,7 +489,8 @@ static void k_periodic(void) /* lane % C is a line inside a chunk only */
     BUF(r, F32);
     SCALAR(n);
     eas_value o = THREADS(128), t = eas_builder_tid(b, 0, 128);
-    eas_builder_store(b, r, o, eas_builder_load(b, x, o, LT(MOD_(t, K(16)), n), F(5)), LT(MOD_(t, K(32)), ADD(n, K(20))));
+    eas_builder_store(b, r, o, eas_builder_load(b, x, o, LT(MOD_(t, K(16)), n), F(5)),
+                      LT(MOD_(t, K(32)), ADD(n, K(20))));
     eas_builder_store(b, r, ADD(o, K(256)), F(1), LT(eas_builder_lane_id(b), n));
     eas_builder_store(b, r, ADD(MOD_(o, K(64)), K(512)), LOAD(x, MOD_(t, K(64))), LT(DIV_(t, K(64)), K(1)));
 }
@@ -472,9 +500,11 @@ static void k_2d_grid(void)
     BUF(x, F32);
     BUF(r, F32);
     SCALAR(W);
-    eas_value c = ADD(MUL(eas_builder_program_id(b, 0), K(16)), eas_builder_arange(b, 0, 16)), y = eas_builder_program_id(b, 1), m = LT(c, W),
-              o = ADD(MUL(y, W), c);
-    eas_builder_store(b, r, o, ADD(eas_builder_load(b, x, o, m, 0), eas_builder_cast(b, ADD(y, MUL(eas_builder_num_programs(b, 1), K(10))), EAS_F32)),
+    eas_value c = ADD(MUL(eas_builder_program_id(b, 0), K(16)), eas_builder_arange(b, 0, 16)),
+              y = eas_builder_program_id(b, 1), m = LT(c, W), o = ADD(MUL(y, W), c);
+    eas_builder_store(b, r, o,
+                      ADD(eas_builder_load(b, x, o, m, 0),
+                          eas_builder_cast(b, ADD(y, MUL(eas_builder_num_programs(b, 1), K(10))), EAS_F32)),
                       m);
 }
 
@@ -496,7 +526,8 @@ static void k_bools(void)
     BUF(r, BOOL);
     BUF(s, F16);
     SCALAR(N);
-    eas_value o = OFFSETS(77), m = LT(o, N), v = eas_builder_load(b, x, o, m, 0), h = eas_builder_load(b, y, o, m, 0);
+    eas_value o = OFFSETS(77), m = LT(o, N), v = eas_builder_load(b, x, o, m, 0),
+              h = eas_builder_load(b, y, o, m, 0);
     eas_builder_store(b, r, o, OP(XOR, v, OP(LT, h, F(0))), m);
     eas_builder_store(b, s, o, eas_builder_apply(b, IR_WHERE, v, MUL(h, h), h), OP(AND, m, v));
 }

@@ -1,5 +1,6 @@
-/* test_ctext.c: the texts that kernels become: fragments that users rely on (docs and tools look for them), and whole kernels (loops, threads,
- * barriers, dots, matrices, n-d blocks) whose MSL is executed against the reference. */
+/* test_ctext.c: the texts that kernels become: fragments that users rely on (docs and tools look for them),
+ * and whole kernels (loops, threads, barriers, dots, matrices, n-d blocks) whose MSL is executed against the
+ * reference. */
 #include "ctext_words.h"
 
 /* ---- kernels that several tests look at ---- */
@@ -7,24 +8,30 @@
 static eas_kernel *add_kernel(eas_dtype dt)
 {
     eas_builder *b = start("add_kernel");
-    eas_value x = eas_builder_param_buffer(b, "a", dt), y = eas_builder_param_buffer(b, "b", dt), z = eas_builder_param_buffer(b, "c", dt);
+    eas_value x = eas_builder_param_buffer(b, "a", dt), y = eas_builder_param_buffer(b, "b", dt),
+              z = eas_builder_param_buffer(b, "c", dt);
     eas_value n = eas_builder_param_scalar(b, "N", EAS_I64, 1);
-    eas_value offs = op2(b, "add", op2(b, "mul", eas_builder_program_id(b, 0), num(b, 128)), eas_builder_arange(b, 0, 128));
+    eas_value offs = op2(b, "add", op2(b, "mul", eas_builder_program_id(b, 0), num(b, 128)),
+                         eas_builder_arange(b, 0, 128));
     eas_value mask = op2(b, "lt", offs, n);
-    eas_builder_store(b, z, offs, op2(b, "add", eas_builder_load(b, x, offs, mask, 0), eas_builder_load(b, y, offs, mask, 0)), mask);
+    eas_builder_store(
+        b, z, offs,
+        op2(b, "add", eas_builder_load(b, x, offs, mask, 0), eas_builder_load(b, y, offs, mask, 0)), mask);
     return finish(b);
 }
 
 static eas_value global_index(eas_builder *b, int64_t block)
 {
-    return op2(b, "add", op2(b, "mul", eas_builder_program_id(b, 0), num(b, block)), eas_builder_tid(b, 0, block));
+    return op2(b, "add", op2(b, "mul", eas_builder_program_id(b, 0), num(b, block)),
+               eas_builder_tid(b, 0, block));
 }
 
 static eas_kernel *thread_scale(void)
 {
     eas_builder *b = start("thread_scale");
     eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32);
-    eas_value n = eas_builder_param_scalar(b, "N", EAS_I64, 1), m = eas_builder_param_scalar(b, "M", EAS_I64, 1);
+    eas_value n = eas_builder_param_scalar(b, "N", EAS_I64, 1),
+              m = eas_builder_param_scalar(b, "M", EAS_I64, 1);
     eas_value alpha = eas_builder_param_scalar(b, "alpha", EAS_F64, 1);
     eas_value i = global_index(b, 64);
     eas_value in_n = op2(b, "lt", i, n), in_m = op2(b, "lt", i, m), mask = op2(b, "and", in_n, in_m);
@@ -38,7 +45,8 @@ static eas_kernel *four_columns(eas_dtype dt, int known, int meta_k)
     char name[64];
     snprintf(name, sizeof name, "four_columns_%s_%d_%d", eas_dtype_name(dt), known, meta_k);
     eas_builder *b = start(name);
-    eas_value x = eas_builder_param_buffer(b, "a", dt), w = eas_builder_param_buffer(b, "b", dt), y = eas_builder_param_buffer(b, "c", EAS_F32);
+    eas_value x = eas_builder_param_buffer(b, "a", dt), w = eas_builder_param_buffer(b, "b", dt),
+              y = eas_builder_param_buffer(b, "c", EAS_F32);
     eas_value n = known ? 0 : eas_builder_param_scalar(b, "N", EAS_I64, 1);
     eas_value K = meta_k ? 0 : eas_builder_param_scalar(b, "K", EAS_I64, 1);
     n = n ? n : num(b, 32);
@@ -59,10 +67,12 @@ static eas_kernel *reverse_in_group(eas_dtype dt)
     snprintf(name, sizeof name, "reverse_%s", eas_dtype_name(dt));
     eas_builder *b = start(name);
     eas_value x = eas_builder_param_buffer(b, "x", dt), y = eas_builder_param_buffer(b, "y", dt);
-    eas_value t = eas_builder_tid(b, 0, 64), tg = eas_builder_alloc_tg(b, 64, dt), base = op2(b, "mul", eas_builder_program_id(b, 0), num(b, 64));
+    eas_value t = eas_builder_tid(b, 0, 64), tg = eas_builder_alloc_tg(b, 64, dt),
+              base = op2(b, "mul", eas_builder_program_id(b, 0), num(b, 64));
     eas_builder_store(b, tg, t, eas_builder_load(b, x, op2(b, "add", base, t), 0, 0), 0);
     eas_builder_barrier(b);
-    eas_builder_store(b, y, op2(b, "add", base, t), eas_builder_load(b, tg, op2(b, "sub", num(b, 63), t), 0, 0), 0);
+    eas_builder_store(b, y, op2(b, "add", base, t),
+                      eas_builder_load(b, tg, op2(b, "sub", num(b, 63), t), 0, 0), 0);
     return finish(b);
 }
 
@@ -71,9 +81,11 @@ static eas_kernel *matrices(eas_dtype in, eas_dtype out)
     char name[64];
     snprintf(name, sizeof name, "matrices_%s_%s", eas_dtype_name(in), eas_dtype_name(out));
     eas_builder *b = start(name);
-    eas_value x = eas_builder_param_buffer(b, "a", in), w = eas_builder_param_buffer(b, "b", in), y = eas_builder_param_buffer(b, "c", out);
+    eas_value x = eas_builder_param_buffer(b, "a", in), w = eas_builder_param_buffer(b, "b", in),
+              y = eas_builder_param_buffer(b, "c", out);
     eas_value sg = op2(b, "floordiv", eas_builder_tid(b, 0, 64), num(b, 32)), acc = eas_builder_mma_zero(b);
-    eas_value base = op2(b, "mul", op2(b, "add", op2(b, "mul", eas_builder_program_id(b, 0), num(b, 2)), sg), num(b, 64));
+    eas_value base =
+        op2(b, "mul", op2(b, "add", op2(b, "mul", eas_builder_program_id(b, 0), num(b, 2)), sg), num(b, 64));
     acc = eas_builder_mma(b, x, base, num(b, 8), w, base, num(b, 8), acc);
     acc = eas_builder_mma(b, w, base, num(b, 8), x, base, num(b, 8), acc);
     eas_builder_mma_store(b, y, base, num(b, 8), acc);
@@ -206,20 +218,21 @@ static void test_simdgroup_matrices(void **state)
     eas_kernel_release(k);
 }
 
-static const char odd_names[] = "kernel half(buf<f32> kernel, buf<f32> in, u32 i, u32 v7, u32 pid, u32 pid_, u32 eas_x, u32 \xc3\xa4) {\n"
-                                "  %9 = program_id 0 : u32\n"
-                                "  %10 = arange 0 : u32[8]\n"
-                                "  %11 = add %9, %3 : u32\n"
-                                "  %12 = add %11, %4 : u32\n"
-                                "  %13 = add %12, %5 : u32\n"
-                                "  %14 = add %13, %6 : u32\n"
-                                "  %15 = add %14, %7 : u32\n"
-                                "  %16 = add %15, %8 : u32\n"
-                                "  %17 = broadcast %16 : u32[8]\n"
-                                "  %18 = add %17, %10 : u32[8]\n"
-                                "  %19 = load %2, %18 : f32[8]\n"
-                                "  store %1, %10, %19\n"
-                                "}\n";
+static const char odd_names[] =
+    "kernel half(buf<f32> kernel, buf<f32> in, u32 i, u32 v7, u32 pid, u32 pid_, u32 eas_x, u32 \xc3\xa4) {\n"
+    "  %9 = program_id 0 : u32\n"
+    "  %10 = arange 0 : u32[8]\n"
+    "  %11 = add %9, %3 : u32\n"
+    "  %12 = add %11, %4 : u32\n"
+    "  %13 = add %12, %5 : u32\n"
+    "  %14 = add %13, %6 : u32\n"
+    "  %15 = add %14, %7 : u32\n"
+    "  %16 = add %15, %8 : u32\n"
+    "  %17 = broadcast %16 : u32[8]\n"
+    "  %18 = add %17, %10 : u32[8]\n"
+    "  %19 = load %2, %18 : f32[8]\n"
+    "  store %1, %10, %19\n"
+    "}\n";
 
 static void test_names_do_not_collide(void **state)
 {
@@ -333,7 +346,8 @@ static eas_kernel *swaps(void)
     eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32),
               n = eas_builder_param_scalar(b, "N", EAS_I64, 1);
     eas_value offs = eas_builder_arange(b, 0, 16);
-    eas_value init[4] = {eas_builder_load(b, x, offs, 0, 0), eas_builder_load(b, x, op2(b, "add", offs, num(b, 16)), 0, 0),
+    eas_value init[4] = {eas_builder_load(b, x, offs, 0, 0),
+                         eas_builder_load(b, x, op2(b, "add", offs, num(b, 16)), 0, 0),
                          eas_builder_load(b, x, num(b, 40), 0, 0), eas_builder_load(b, x, num(b, 41), 0, 0)};
     eas_value iv, in[4], out[4];
     eas_builder_loop_begin(b, num(b, 0), n, num(b, 1), 4, init, &iv, in);
@@ -381,7 +395,8 @@ static eas_kernel *two_dims(void)
     eas_value g = eas_builder_reshape(b, f, 2, other);
     eas_value cr = eas_builder_reshape(b, eas_builder_arange(b, 0, 16), 2, (int64_t[]){16, 1}),
               cc = eas_builder_reshape(b, eas_builder_arange(b, 0, 8), 2, (int64_t[]){1, 8});
-    eas_builder_store(b, y, op2(b, "add", num(b, 2000), op2(b, "add", op2(b, "mul", cc, num(b, 16)), cr)), g, 0);
+    eas_builder_store(b, y, op2(b, "add", num(b, 2000), op2(b, "add", op2(b, "mul", cc, num(b, 16)), cr)), g,
+                      0);
     return finish(b);
 }
 
@@ -390,8 +405,10 @@ static eas_kernel *block_dot(eas_dtype dt)
     char name[64];
     snprintf(name, sizeof name, "block_dot_%s", eas_dtype_name(dt));
     eas_builder *b = start(name);
-    eas_value x = eas_builder_param_buffer(b, "x", dt), w = eas_builder_param_buffer(b, "w", dt), y = eas_builder_param_buffer(b, "y", EAS_F32);
-    eas_value K = eas_builder_param_scalar(b, "K", EAS_I64, 1), pid = eas_builder_program_id(b, 0), c = eas_builder_arange(b, 0, 16);
+    eas_value x = eas_builder_param_buffer(b, "x", dt), w = eas_builder_param_buffer(b, "w", dt),
+              y = eas_builder_param_buffer(b, "y", EAS_F32);
+    eas_value K = eas_builder_param_scalar(b, "K", EAS_I64, 1), pid = eas_builder_program_id(b, 0),
+              c = eas_builder_arange(b, 0, 16);
     eas_value d = eas_builder_dot(b, x, op2(b, "mul", pid, K), num(b, 1), w, c, num(b, 16), K);
     eas_builder_store(b, y, op2(b, "add", op2(b, "mul", pid, num(b, 16)), c), d, 0);
     return finish(b);
@@ -408,10 +425,15 @@ static eas_kernel *tiles(void)
     eas_value ta = eas_builder_alloc_tg(b, 64, EAS_F32), tb = eas_builder_alloc_tg(b, 64, EAS_F32);
     eas_value zero = eas_builder_const_typed(b, EAS_F32, 0, 0), iv, acc, next, out;
     eas_builder_loop_begin(b, num(b, 0), K, num(b, 8), 1, &zero, &iv, &acc);
-    eas_builder_store(b, ta, t, eas_builder_load(b, x, op2(b, "add", op2(b, "mul", tr, K), op2(b, "add", iv, tc)), 0, 0), 0);
-    eas_builder_store(b, tb, t, eas_builder_load(b, w, op2(b, "add", op2(b, "mul", op2(b, "add", iv, tr), num(b, 8)), tc), 0, 0), 0);
+    eas_builder_store(
+        b, ta, t, eas_builder_load(b, x, op2(b, "add", op2(b, "mul", tr, K), op2(b, "add", iv, tc)), 0, 0),
+        0);
+    eas_builder_store(
+        b, tb, t,
+        eas_builder_load(b, w, op2(b, "add", op2(b, "mul", op2(b, "add", iv, tr), num(b, 8)), tc), 0, 0), 0);
     eas_builder_barrier(b);
-    next = op2(b, "add", acc, eas_builder_dot(b, ta, op2(b, "mul", tr, num(b, 8)), num(b, 1), tb, tc, num(b, 8), num(b, 8)));
+    next = op2(b, "add", acc,
+               eas_builder_dot(b, ta, op2(b, "mul", tr, num(b, 8)), num(b, 1), tb, tc, num(b, 8), num(b, 8)));
     eas_builder_barrier(b);
     eas_builder_loop_end(b, 1, &next, &out);
     eas_builder_store(b, y, t, out, 0);
@@ -422,13 +444,17 @@ static eas_kernel *identities(void)
 {
     eas_builder *b = start("identities");
     eas_value y = eas_builder_param_buffer(b, "y", EAS_I32), t = eas_builder_tid(b, 0, 64);
-    eas_value at =
-        op2(b, "mul",
-            op2(b, "add",
-                op2(b, "mul", op2(b, "add", op2(b, "mul", eas_builder_program_id(b, 1), num(b, 2)), eas_builder_program_id(b, 0)), num(b, 64)), t),
-            num(b, 8));
-    eas_value v[] = {eas_builder_lane_id(b),         eas_builder_sg_id(b),           eas_builder_local_id(b, 0),
-                     eas_builder_num_programs(b, 0), eas_builder_num_programs(b, 1), eas_builder_program_id(b, 1)};
+    eas_value at = op2(b, "mul",
+                       op2(b, "add",
+                           op2(b, "mul",
+                               op2(b, "add", op2(b, "mul", eas_builder_program_id(b, 1), num(b, 2)),
+                                   eas_builder_program_id(b, 0)),
+                               num(b, 64)),
+                           t),
+                       num(b, 8));
+    eas_value v[] = {eas_builder_lane_id(b),         eas_builder_sg_id(b),
+                     eas_builder_local_id(b, 0),     eas_builder_num_programs(b, 0),
+                     eas_builder_num_programs(b, 1), eas_builder_program_id(b, 1)};
     for (int i = 0; i < 6; i++)
         eas_builder_store(b, y, op2(b, "add", at, num(b, i)), eas_builder_cast(b, v[i], EAS_I32), 0);
     return finish(b);

@@ -36,7 +36,8 @@ static eas_kernel *moves(eas_dtype dt)
     writer w = {.next = 9, .dtype = eas_dtype_name(dt)};
     const char *d = w.dtype;
     put(&w, "kernel moves_%s(buf<%s> x, buf<%s> y) {\n", d, d, d);
-    put(&w, "  %%3 = arange 0 : u32[60]\n  %%4 = load %%1, %%3 : %s[60]\n  %%5 = reshape %%4 : %s[3,4,5]\n", d, d);
+    put(&w, "  %%3 = arange 0 : u32[60]\n  %%4 = load %%1, %%3 : %s[60]\n  %%5 = reshape %%4 : %s[3,4,5]\n",
+        d, d);
     put(&w, "  %%6 = const 61 : u32\n  %%7 = load %%1, %%6 : %s\n", d);
     put(&w, "  %%8 = const %s : %s\n", dt == EAS_BOOL ? "true" : eas_dtype_kind(dt) == 'f' ? "-2.5" : "3", d);
     put_move(&w, "slice 0 1 %5", "2,4,5", 40);
@@ -71,7 +72,10 @@ typedef struct block {
     int64_t dim[3];
 } block;
 
-static int64_t block_lanes(block s) { return s.dim[0] * (s.rank > 1 ? s.dim[1] : 1) * (s.rank > 2 ? s.dim[2] : 1); }
+static int64_t block_lanes(block s)
+{
+    return s.dim[0] * (s.rank > 1 ? s.dim[1] : 1) * (s.rank > 2 ? s.dim[2] : 1);
+}
 
 /* Stores v behind what was stored before. */
 static void put_result(eas_builder *b, eas_value buf, int64_t *at, eas_value v)
@@ -89,16 +93,19 @@ static void put_result(eas_builder *b, eas_value buf, int64_t *at, eas_value v)
 static eas_kernel *along(eas_dtype dt, block s, int axis)
 {
     char name[64];
-    snprintf(name, sizeof name, "along_%s_%d_%d_%d_%d", eas_dtype_name(dt), (int)s.dim[0], (int)s.dim[1], (int)s.dim[2], axis);
+    snprintf(name, sizeof name, "along_%s_%d_%d_%d_%d", eas_dtype_name(dt), (int)s.dim[0], (int)s.dim[1],
+             (int)s.dim[2], axis);
     eas_builder *b = start(name);
-    eas_value xs = eas_builder_param_buffer(b, "x", dt), y = eas_builder_param_buffer(b, "y", dt), z = eas_builder_param_buffer(b, "z", EAS_I64);
+    eas_value xs = eas_builder_param_buffer(b, "x", dt), y = eas_builder_param_buffer(b, "y", dt),
+              z = eas_builder_param_buffer(b, "z", EAS_I64);
     eas_value t = eas_builder_param_buffer(b, "t", EAS_BOOL), u = eas_builder_param_buffer(b, "u", EAS_BOOL);
     eas_value off = eas_builder_reshape(b, eas_builder_arange(b, 0, block_lanes(s)), s.rank, s.dim);
     eas_value x = eas_builder_load(b, xs, off, 0, 0), flag = eas_builder_load(b, t, off, 0, 0), gaps = x;
     int64_t ny = 0, nz = 0, nu = 0;
     if (eas_dtype_kind(dt) == 'f') {
         x = op2(b, "mul", x, eas_builder_const_float(b, 0.1));
-        gaps = op3(b, "where", op2(b, "gt", x, eas_builder_const_float(b, 0.37)), eas_builder_const_float(b, NAN), x);
+        gaps = op3(b, "where", op2(b, "gt", x, eas_builder_const_float(b, 0.37)),
+                   eas_builder_const_float(b, NAN), x);
     }
     put_result(b, y, &ny, eas_builder_reduce(b, eas_op_find("add"), x, axis));
     put_result(b, y, &ny, eas_builder_reduce(b, eas_op_find("mul"), x, axis));
@@ -122,15 +129,19 @@ static eas_kernel *along(eas_dtype dt, block s, int axis)
     return finish(b);
 }
 
-/* y = softmax(x) of one row a program, its length not a power of two; the divisor stays in a carried block besides */
+/* y = softmax(x) of one row a program, its length not a power of two; the divisor stays in a carried block
+ * besides */
 static eas_kernel *softmax(void)
 {
     eas_builder *b = start("softmax");
     eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32),
               n = eas_builder_param_scalar(b, "N", EAS_I64, 1);
-    eas_value c = eas_builder_arange(b, 0, 64), off = op2(b, "add", op2(b, "mul", eas_builder_program_id(b, 0), n), c), mask = op2(b, "lt", c, n);
+    eas_value c = eas_builder_arange(b, 0, 64),
+              off = op2(b, "add", op2(b, "mul", eas_builder_program_id(b, 0), n), c),
+              mask = op2(b, "lt", c, n);
     eas_value v = eas_builder_load(b, x, off, mask, eas_builder_const_float(b, -INFINITY));
-    eas_value e = eas_builder_apply(b, eas_op_find("exp"), op2(b, "sub", v, eas_builder_reduce(b, eas_op_find("max"), v, 0)), 0, 0);
+    eas_value e = eas_builder_apply(b, eas_op_find("exp"),
+                                    op2(b, "sub", v, eas_builder_reduce(b, eas_op_find("max"), v, 0)), 0, 0);
     eas_builder_store(b, y, off, op2(b, "div", e, eas_builder_reduce(b, eas_op_find("add"), e, 0)), mask);
     return finish(b);
 }
@@ -142,16 +153,20 @@ static eas_kernel *folds_in_loops(void)
     eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32),
               n = eas_builder_param_scalar(b, "N", EAS_I64, 1);
     eas_value off = eas_builder_reshape(b, eas_builder_arange(b, 0, 36), 2, (int64_t[]){6, 6});
-    eas_value init[2] = {eas_builder_load(b, x, off, 0, 0), eas_builder_const_typed(b, EAS_F32, 0, 0)}, iv, in[2], out[2], merged;
+    eas_value init[2] = {eas_builder_load(b, x, off, 0, 0), eas_builder_const_typed(b, EAS_F32, 0, 0)}, iv,
+              in[2], out[2], merged;
     eas_builder_loop_begin(b, num(b, 0), n, num(b, 1), 2, init, &iv, in);
-    eas_value rows = eas_builder_reduce(b, eas_op_find("add"), in[0], 1), all = eas_builder_reduce(b, eas_op_find("max"), rows, 0);
+    eas_value rows = eas_builder_reduce(b, eas_op_find("add"), in[0], 1),
+              all = eas_builder_reduce(b, eas_op_find("max"), rows, 0);
     eas_builder_if_begin(b, op2(b, "gt", all, in[1]));
     eas_value yes = eas_builder_trans(b, in[0], NULL);
     eas_builder_if_else(b, 1, &yes);
-    eas_value no = op2(b, "mul", eas_builder_scan(b, eas_op_find("add"), in[0], 0), eas_builder_const_float(b, 0.3));
+    eas_value no =
+        op2(b, "mul", eas_builder_scan(b, eas_op_find("add"), in[0], 0), eas_builder_const_float(b, 0.3));
     eas_builder_if_end(b, 1, &no, &merged);
-    eas_value next[2] = {op2(b, "add", merged, eas_builder_reshape(b, rows, 2, (int64_t[]){6, 1})),
-                         eas_builder_reduce(b, eas_op_find("min"), eas_builder_reduce(b, eas_op_find("add"), in[0], 0), 0)};
+    eas_value next[2] = {
+        op2(b, "add", merged, eas_builder_reshape(b, rows, 2, (int64_t[]){6, 1})),
+        eas_builder_reduce(b, eas_op_find("min"), eas_builder_reduce(b, eas_op_find("add"), in[0], 0), 0)};
     eas_builder_loop_end(b, 2, next, out);
     eas_builder_store(b, y, off, out[0], 0);
     eas_builder_store(b, y, num(b, 100), out[1], 0);
@@ -165,7 +180,9 @@ static eas_kernel *turns(void)
     eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32),
               n = eas_builder_param_scalar(b, "N", EAS_I64, 1);
     eas_value off = eas_builder_reshape(b, eas_builder_arange(b, 0, 25), 2, (int64_t[]){5, 5});
-    eas_value init[2] = {eas_builder_load(b, x, off, 0, 0), eas_builder_load(b, x, op2(b, "add", off, num(b, 25)), 0, 0)}, iv, in[2], out[2];
+    eas_value init[2] = {eas_builder_load(b, x, off, 0, 0),
+                         eas_builder_load(b, x, op2(b, "add", off, num(b, 25)), 0, 0)},
+              iv, in[2], out[2];
     eas_builder_loop_begin(b, num(b, 0), n, num(b, 1), 2, init, &iv, in);
     eas_value next[2] = {eas_builder_trans(b, in[1], NULL), eas_builder_trans(b, in[0], NULL)};
     eas_builder_loop_end(b, 2, next, out);
@@ -192,9 +209,13 @@ static eas_kernel *folds_of_counters(void)
 static eas_kernel *sum_of_1024(void)
 {
     eas_builder *b = start("sum_of_1024");
-    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32), pid = eas_builder_program_id(b, 0);
-    eas_value v = eas_builder_load(b, x, op2(b, "add", op2(b, "mul", pid, num(b, 1024)), eas_builder_arange(b, 0, 1024)), 0, 0);
-    eas_builder_store(b, y, pid, eas_builder_reduce(b, eas_op_find("add"), op2(b, "mul", v, eas_builder_const_float(b, 0.1)), 0), 0);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32),
+              pid = eas_builder_program_id(b, 0);
+    eas_value v = eas_builder_load(
+        b, x, op2(b, "add", op2(b, "mul", pid, num(b, 1024)), eas_builder_arange(b, 0, 1024)), 0, 0);
+    eas_builder_store(
+        b, y, pid,
+        eas_builder_reduce(b, eas_op_find("add"), op2(b, "mul", v, eas_builder_const_float(b, 0.1)), 0), 0);
     return finish(b);
 }
 
@@ -219,12 +240,17 @@ static eas_kernel *products(void)
     static const int64_t sizes[][3] = {{3, 5, 4}, {1, 7, 1}, {6, 1, 9}, {1, 4, 8}, {8, 8, 1}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const int64_t m = sizes[i][0], k = sizes[i][1], c = sizes[i][2];
-        eas_value p = eas_builder_load(b, x, eas_builder_reshape(b, eas_builder_arange(b, 0, m * k), 2, (int64_t[]){m, k}), 0, 0);
-        eas_value q = eas_builder_load(b, x, eas_builder_reshape(b, eas_builder_arange(b, 3, k * c), 2, (int64_t[]){c, k}), 0, 0);
-        eas_value r = eas_builder_matmul(b, p, eas_builder_trans(b, op2(b, "mul", q, eas_builder_const_float(b, 0.3)), NULL), 0);
+        eas_value p = eas_builder_load(
+            b, x, eas_builder_reshape(b, eas_builder_arange(b, 0, m * k), 2, (int64_t[]){m, k}), 0, 0);
+        eas_value q = eas_builder_load(
+            b, x, eas_builder_reshape(b, eas_builder_arange(b, 3, k * c), 2, (int64_t[]){c, k}), 0, 0);
+        eas_value r = eas_builder_matmul(
+            b, p, eas_builder_trans(b, op2(b, "mul", q, eas_builder_const_float(b, 0.3)), NULL), 0);
         put_result(b, y, &at, eas_builder_matmul(b, p, eas_builder_trans(b, q, NULL), r));
     }
-    eas_value s = eas_builder_load(b, x, eas_builder_reshape(b, eas_builder_arange(b, 0, 36), 2, (int64_t[]){6, 6}), 0, 0), iv, acc, out;
+    eas_value s = eas_builder_load(
+                  b, x, eas_builder_reshape(b, eas_builder_arange(b, 0, 36), 2, (int64_t[]){6, 6}), 0, 0),
+              iv, acc, out;
     eas_builder_loop_begin(b, num(b, 0), n, num(b, 1), 1, &s, &iv, &acc);
     eas_value next = op2(b, "mul", eas_builder_matmul(b, acc, s, acc), eas_builder_const_float(b, 0.1));
     eas_builder_loop_end(b, 1, &next, &out);
@@ -253,14 +279,16 @@ static void test_moves_run_as_msl(void **state)
 static void test_folds_and_scans_run_as_msl(void **state)
 {
     (void)state;
-    static const block blocks[] = {{1, {1}}, {1, {2}}, {1, {7}}, {1, {32}}, {1, {100}}, {2, {3, 5}}, {2, {8, 8}}, {2, {1, 9}}, {3, {4, 3, 6}}};
+    static const block blocks[] = {{1, {1}},    {1, {2}},    {1, {7}},    {1, {32}},     {1, {100}},
+                                   {2, {3, 5}}, {2, {8, 8}}, {2, {1, 9}}, {3, {4, 3, 6}}};
     static const eas_dtype dtypes[] = {EAS_F32, EAS_F16, EAS_I32, EAS_BF16, EAS_U8, EAS_I64};
     whole all[64];
     int n = 0;
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         for (int axis = 0; axis < blocks[i].rank; axis++)
             for (int other = 0; other < 2; other++, n++)
-                all[n] = (whole){.k = along(other ? dtypes[1 + (n / 2) % 5] : EAS_F32, blocks[i], axis), .grid = {1, 1, 1}};
+                all[n] = (whole){.k = along(other ? dtypes[1 + (n / 2) % 5] : EAS_F32, blocks[i], axis),
+                                 .grid = {1, 1, 1}};
     all[n++] = (whole){.k = softmax(), .grid = {5, 1, 1}, .scalar = {0, 0, 45}};
     all[n++] = (whole){.k = folds_in_loops(), .grid = {1, 1, 1}, .scalar = {0, 0, 4}};
     all[n++] = (whole){.k = turns(), .grid = {1, 1, 1}, .scalar = {0, 0, 3}};

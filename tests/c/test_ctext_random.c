@@ -1,4 +1,5 @@
-/* test_ctext_random.c: kernels at random as MSL against the reference: blocks of several shapes that load, store, loop and branch over two buffers. */
+/* test_ctext_random.c: kernels at random as MSL against the reference: blocks of several shapes that load,
+ * store, loop and branch over two buffers. */
 #include "ctext_words.h"
 
 enum { NSHAPES = 4, POOL = 24, REGION = 256 };
@@ -51,7 +52,10 @@ static eas_value make_mask(maker *m, int s)
     return op2(m->b, pick(2) ? "and" : "or", x, y);
 }
 
-static eas_value sum(maker *m, eas_value v, int axis) { return eas_builder_reduce(m->b, eas_op_find("add"), v, axis); }
+static eas_value sum(maker *m, eas_value v, int axis)
+{
+    return eas_builder_reduce(m->b, eas_op_find("add"), v, axis);
+}
 
 /* A fold of what was just loaded, which may wait until its halves are read, with stores around it. */
 static void make_fold(maker *m)
@@ -65,7 +69,8 @@ static void make_fold(maker *m)
     if (pick(3) == 0)
         eas_builder_store(b, m->buf[pick(2)], any(&m->off, 0), any(&m->val, 0), 0);
     if (pick(2))
-        v = op2(b, "mul", v, pick(2) ? any(&m->val, 1) : eas_builder_load(b, m->buf[pick(2)], any(&m->off, 1), 0, 0));
+        v = op2(b, "mul", v,
+                pick(2) ? any(&m->val, 1) : eas_builder_load(b, m->buf[pick(2)], any(&m->off, 1), 0, 0));
     v = eas_builder_reshape(b, sum(m, v, axis), 2, shapes[to]);
     if (pick(2))
         eas_builder_store(b, m->buf[pick(2)], any(&m->off, to), v, 0);
@@ -81,8 +86,10 @@ static void make_move(maker *m)
     case 0: keep(&m->val, 1, eas_builder_reshape(b, eas_builder_trans(b, wide, NULL), 2, shapes[1])); break;
     case 1:
         keep(&m->val, 0,
-             eas_builder_reshape(b, eas_builder_join(b, eas_builder_slice(b, flat, 0, pick(17), 16), eas_builder_slice(b, flat, 0, pick(17), 16)), 1,
-                                 shapes[0]));
+             eas_builder_reshape(b,
+                                 eas_builder_join(b, eas_builder_slice(b, flat, 0, pick(17), 16),
+                                                  eas_builder_slice(b, flat, 0, pick(17), 16)),
+                                 1, shapes[0]));
         break;
     case 2: keep(&m->val, 2, eas_builder_slice(b, wide, 1, pick(4), 1)); break;
     case 3: keep(&m->val, 3, eas_builder_slice(b, wide, 0, pick(8), 1)); break;
@@ -94,7 +101,9 @@ static void make_move(maker *m)
     case 9: keep(&m->val, 0, eas_builder_scan(b, eas_op_find("max"), flat, 0)); break;
     default: {
         int s = pick(NSHAPES);
-        keep(&m->val, s, eas_builder_broadcast(b, pick(2) ? sum(m, flat, 0) : eas_builder_slice(b, flat, 0, pick(32), 1), rank_of(s), shapes[s]));
+        keep(&m->val, s,
+             eas_builder_broadcast(b, pick(2) ? sum(m, flat, 0) : eas_builder_slice(b, flat, 0, pick(32), 1),
+                                   rank_of(s), shapes[s]));
     }
     }
 }
@@ -104,7 +113,8 @@ static void make_view(maker *m)
     static const int from[] = {0, 1, 2, 3}, to[] = {1, 0, 1, 1};
     int k = pick(4);
     eas_value v = any(&m->val, from[k]);
-    v = k < 2 ? eas_builder_reshape(m->b, v, rank_of(to[k]), shapes[to[k]]) : eas_builder_broadcast(m->b, v, 2, shapes[to[k]]);
+    v = k < 2 ? eas_builder_reshape(m->b, v, rank_of(to[k]), shapes[to[k]])
+              : eas_builder_broadcast(m->b, v, 2, shapes[to[k]]);
     keep(&m->val, to[k], v);
 }
 
@@ -113,7 +123,8 @@ static void make_scalar(maker *m, int s)
 {
     eas_value v = eas_builder_load(m->b, m->buf[pick(2)], num(m->b, pick(48)), 0, 0);
     if (pick(2))
-        eas_builder_store(m->b, m->buf[pick(2)], num(m->b, pick(48)), op2(m->b, "add", v, eas_builder_const_float(m->b, 0.25)), 0);
+        eas_builder_store(m->b, m->buf[pick(2)], num(m->b, pick(48)),
+                          op2(m->b, "add", v, eas_builder_const_float(m->b, 0.25)), 0);
     keep(&m->val, s, eas_builder_broadcast(m->b, v, rank_of(s), shapes[s]));
 }
 
@@ -126,9 +137,12 @@ static void make_region(maker *m, int depth)
     eas_value init = any(&m->val, s), iv = 0, in = init, out;
     pool val = m->val, off = m->off;
     if (loop)
-        eas_builder_loop_begin(m->b, num(m->b, 0), num(m->b, 1 + pick(3)), num(m->b, 1 + pick(2)), 1, &init, &iv, &in);
+        eas_builder_loop_begin(m->b, num(m->b, 0), num(m->b, 1 + pick(3)), num(m->b, 1 + pick(2)), 1, &init,
+                               &iv, &in);
     else
-        eas_builder_if_begin(m->b, op2(m->b, "gt", eas_builder_load(m->b, m->buf[0], num(m->b, pick(64)), 0, 0), eas_builder_const_float(m->b, 0)));
+        eas_builder_if_begin(m->b,
+                             op2(m->b, "gt", eas_builder_load(m->b, m->buf[0], num(m->b, pick(64)), 0, 0),
+                                 eas_builder_const_float(m->b, 0)));
     keep(&m->val, s, in);
     make_steps(m, 4, depth + 1);
     eas_value next = any(&m->val, s);
@@ -154,7 +168,8 @@ static void make_steps(maker *m, int n, int depth)
         int s = pick(NSHAPES), what = pick(depth < 2 ? 16 : 15);
         if (what < 3) {
             eas_value o = any(&m->off, s), mask = pick(2) ? make_mask(m, s) : 0;
-            keep(&m->val, s, eas_builder_load(m->b, m->buf[pick(2)], o, mask, mask && pick(2) ? any(&m->val, s) : 0));
+            keep(&m->val, s,
+                 eas_builder_load(m->b, m->buf[pick(2)], o, mask, mask && pick(2) ? any(&m->val, s) : 0));
         } else if (what < 5) {
             eas_value o = any(&m->off, s), v = any(&m->val, s), mask = pick(2) ? make_mask(m, s) : 0;
             eas_builder_store(m->b, m->buf[pick(2)], o, v, mask);
@@ -189,7 +204,8 @@ static eas_kernel *random_kernel(int number)
     }
     make_steps(&m, 24, 0);
     for (int s = 0; s < NSHAPES; s++)
-        eas_builder_store(m.b, m.buf[0], op2(m.b, "add", lanes(&m, s), num(m.b, REGION + 64 * s)), any(&m.val, s), 0);
+        eas_builder_store(m.b, m.buf[0], op2(m.b, "add", lanes(&m, s), num(m.b, REGION + 64 * s)),
+                          any(&m.val, s), 0);
     return finish(m.b);
 }
 

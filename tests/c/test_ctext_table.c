@@ -1,5 +1,5 @@
-/* test_ctext_table.c: every instruction on every dtype through the compilers of both languages, and its MSL executed against the reference on
- * special values. */
+/* test_ctext_table.c: every instruction on every dtype through the compilers of both languages, and its MSL
+ * executed against the reference on special values. */
 #include "ctext_words.h"
 
 /* ---- every instruction on every dtype ---- */
@@ -11,7 +11,8 @@ typedef struct row {
 } row;
 #define V (-1)
 static const row rows[] = {
-#define INSN(NAME, name, nargs, rule, classes, flags, cost, llvm, mk, si, ui, fl) {#name, nargs, #rule, #classes, #flags},
+#define INSN(NAME, name, nargs, rule, classes, flags, cost, llvm, mk, si, ui, fl) \
+    {#name, nargs, #rule, #classes, #flags},
 #include "../../src/ir/insn.def"
 #undef INSN
 };
@@ -48,7 +49,11 @@ static void add_case(const char *op, eas_dtype in, eas_dtype out, int nargs, int
     *c = (elementwise){.in = in, .out = out, .nargs = nargs, .where = where, .elementary = is_elementary(op)};
     snprintf(c->name, sizeof c->name, "x_%s_%s_%s", op, x, y);
     char operands[64];
-    snprintf(operands, sizeof operands, where ? "%%14, %%12, %%13" : nargs == 1 ? "%%12" : nargs == 2 ? "%%12, %%13" : "%%12, %%13, %%14");
+    snprintf(operands, sizeof operands,
+             where        ? "%%14, %%12, %%13"
+             : nargs == 1 ? "%%12"
+             : nargs == 2 ? "%%12, %%13"
+                          : "%%12, %%13, %%14");
     c->ir = malloc(1024);
     snprintf(c->ir, 1024,
              "kernel %s(buf<%s> a, buf<%s> b, buf<%s> c, buf<%s> o) {\n"
@@ -83,7 +88,8 @@ static void make_cases(void)
                 add_case(r->name, (eas_dtype)dt, (eas_dtype)dt, 3, 1);
             else if (!strcmp(r->rule, "CAST"))
                 for (int to = 0; to < EAS_NDTYPES; to++)
-                    if (!strcmp(r->name, "cast") || (to != EAS_BOOL && eas_dtype_size((eas_dtype)to) == eas_dtype_size((eas_dtype)dt)))
+                    if (!strcmp(r->name, "cast") ||
+                        (to != EAS_BOOL && eas_dtype_size((eas_dtype)to) == eas_dtype_size((eas_dtype)dt)))
                         add_case(r->name, (eas_dtype)dt, (eas_dtype)to, 1, 0);
         }
 }
@@ -127,13 +133,15 @@ static void put_value(eas_dtype dt, int which, int i, void *p)
                                     INT64_MAX,
                                     (uint64_t)INT64_MIN,
                                     UINT32_MAX};
-    static const float floats[] = {0.0f,   -0.0f,         1.0f,          -1.0f,          0.5f,          1.5f,      2.5f,     -2.5f,
-                                   3.75f,  -0.5f,         1e-3f,         65504.0f,       65520.0f,      127.5f,    -128.9f,  255.9f,
-                                   256.0f, 32767.5f,      2147483648.0f, -2147483648.0f, 4294967296.0f, 9.3e18f,   -9.3e18f, 1.9e19f,
-                                   1e30f,  3.4028235e38f, 1e-40f,        1.1754944e-38f, INFINITY,      -INFINITY, NAN,      3.0f};
-    static const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xbc00, 0x3800, 0x3e00, 0x4100, 0xc100, 0x0001, 0x03ff, 0x0400,
-                                      0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0x3f80, 0xbf80, 0x4020, 0xc020, 0x42ff, 0x4300,
-                                      0x437f, 0x477f, 0x4f00, 0x5f00, 0xdf00, 0x5f80, 0x7f7f, 0x7f80, 0x0080, 0x1400};
+    static const float floats[] = {
+        0.0f,   -0.0f,         1.0f,          -1.0f,          0.5f,          1.5f,      2.5f,     -2.5f,
+        3.75f,  -0.5f,         1e-3f,         65504.0f,       65520.0f,      127.5f,    -128.9f,  255.9f,
+        256.0f, 32767.5f,      2147483648.0f, -2147483648.0f, 4294967296.0f, 9.3e18f,   -9.3e18f, 1.9e19f,
+        1e30f,  3.4028235e38f, 1e-40f,        1.1754944e-38f, INFINITY,      -INFINITY, NAN,      3.0f};
+    static const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xbc00, 0x3800, 0x3e00, 0x4100, 0xc100,
+                                      0x0001, 0x03ff, 0x0400, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00,
+                                      0x3f80, 0xbf80, 0x4020, 0xc020, 0x42ff, 0x4300, 0x437f, 0x477f,
+                                      0x4f00, 0x5f00, 0xdf00, 0x5f80, 0x7f7f, 0x7f80, 0x0080, 0x1400};
     int s = which == 0 ? i % 32 : which == 1 ? i / 32 % 32 : (i * 7 + 5) % 32;
     uint64_t bits = ints[s];
     float f = floats[s];
@@ -149,7 +157,8 @@ static void put_value(eas_dtype dt, int which, int i, void *p)
     memcpy(p, &bits, size);
 }
 
-/* More operands for elementary functions: every half; floats of all magnitudes, and of the ones where something happens. */
+/* More operands for elementary functions: every half; floats of all magnitudes, and of the ones where
+ * something happens. */
 static void put_number(eas_dtype dt, int which, int i, void *p)
 {
     uint64_t bits = which ? random_bits() : (uint64_t)i;
@@ -178,7 +187,10 @@ static void check_case(const elementwise *c)
         for (int i = 0; i < n; i++)
             (i < LANES ? put_value : put_number)(dt[w], w, i, in[w] + (size_t)i * eas_dtype_size(dt[w]));
     for (int a = 0; a < 4; a++)
-        args[a] = (eas_arg){.v.data = a < 3 ? in[a] : want, .count = n, .dtype = (uint8_t)(a < 3 ? dt[a] : c->out), .is_buffer = 1};
+        args[a] = (eas_arg){.v.data = a < 3 ? in[a] : want,
+                            .count = n,
+                            .dtype = (uint8_t)(a < 3 ? dt[a] : c->out),
+                            .is_buffer = 1};
     eas_launch opts = {.size = sizeof opts, .has_grid = 1, .grid = {n / 64, 1, 1}};
     ok(eas_device_get("ref", &ref));
     ok(eas_ir_parse(c->ir, strlen(c->ir), &ir));
@@ -216,13 +228,15 @@ typedef struct joined {
 
 static void join_opencl(joined *j, const char *text)
 {
-    static const char *const helpers[] = {"eas_f16_bits",   "eas_f16_value",  "eas_round_f16",   "eas_bf16_bits", "eas_bf16_value",
-                                          "eas_round_bf16", "eas_f64_to_f16", "eas_f64_to_bf16", "eas_odd_u64",   "eas_odd_i64"};
+    static const char *const helpers[] = {
+        "eas_f16_bits",   "eas_f16_value",  "eas_round_f16",   "eas_bf16_bits", "eas_bf16_value",
+        "eas_round_bf16", "eas_f64_to_f16", "eas_f64_to_bf16", "eas_odd_u64",   "eas_odd_i64"};
     size_t most = strlen(text) + 4096;
     if (j->n + most > j->cap)
         j->text = realloc(j->text, j->cap = 2 * (j->n + most));
     for (size_t h = 0; h < sizeof helpers / sizeof *helpers; h++)
-        j->n += (size_t)snprintf(j->text + j->n, j->cap - j->n, "#undef %s\n#define %s h%d_%s\n", helpers[h], helpers[h], j->kernels, helpers[h]);
+        j->n += (size_t)snprintf(j->text + j->n, j->cap - j->n, "#undef %s\n#define %s h%d_%s\n", helpers[h],
+                                 helpers[h], j->kernels, helpers[h]);
     j->n += (size_t)snprintf(j->text + j->n, j->cap - j->n, "%s\n", text);
     assert_true(j->n < j->cap);
     j->kernels++;
@@ -280,13 +294,16 @@ static void check_fast(const elementwise *c)
     eas_device *ref;
     for (int i = 0; i < 2 * N; i++) {
         uint32_t top = c->in == EAS_F16 ? 0x3400 : c->in == EAS_BF16 ? 0x3e80 : 0x3e800000;
-        uint32_t bits = top + (uint32_t)(random_bits() >> 11 & (c->in == EAS_F16 ? 0xfff : c->in == EAS_BF16 ? 0x1ff : 0x1ffffff));
+        uint32_t bits = top + (uint32_t)(random_bits() >> 11 & (c->in == EAS_F16    ? 0xfff
+                                                                : c->in == EAS_BF16 ? 0x1ff
+                                                                                    : 0x1ffffff));
         memcpy(in[i / N] + (size_t)(i % N) * size, &bits, size);
     }
     eas_arg args[4];
     void *ptr[4] = {in[0], in[1], in[1], got};
     for (int a = 0; a < 4; a++)
-        args[a] = (eas_arg){.v.data = a == 3 ? want : ptr[a], .count = N, .dtype = (uint8_t)c->in, .is_buffer = 1};
+        args[a] =
+            (eas_arg){.v.data = a == 3 ? want : ptr[a], .count = N, .dtype = (uint8_t)c->in, .is_buffer = 1};
     eas_launch opts = {.size = sizeof opts, .has_grid = 1, .grid = {1, 1, 1}};
     ok(eas_device_get("ref", &ref));
     ok(eas_ir_parse(c->ir, strlen(c->ir), &ir));
@@ -317,7 +334,9 @@ static void test_fast_math_uses_the_languages_functions(void **state)
             continue;
         s = fast_text(&cases[i], "msl");
         if (strstr(cases[i].name, "x_exp_"))
-            has_like(s, cases[i].in == EAS_F16 ? "(half)(exp((float)#))" : cases[i].in == EAS_BF16 ? "(bfloat)(exp((float)#))" : "exp(#)");
+            has_like(s, cases[i].in == EAS_F16    ? "(half)(exp((float)#))"
+                        : cases[i].in == EAS_BF16 ? "(bfloat)(exp((float)#))"
+                                                  : "exp(#)");
         msl_batch_add(batch, s);
         eas_memory_free(s);
     }

@@ -1,4 +1,5 @@
-/* test_debug.c: the live builder and the checker, as a C program sees them; and what random kernels have found. */
+/* test_debug.c: the live builder and the checker, as a C program sees them; and what random kernels have
+ * found. */
 #include "eas.h"
 
 #include <setjmp.h>
@@ -10,8 +11,14 @@
 
 #include <cmocka.h>
 
-static eas_value op(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find(name), x, y, 0); }
-static eas_arg buffer(void *p, int64_t n, eas_dtype dt) { return (eas_arg){.v.data = p, .count = n, .dtype = (uint8_t)dt, .is_buffer = 1}; }
+static eas_value op(eas_builder *b, const char *name, eas_value x, eas_value y)
+{
+    return eas_builder_apply(b, eas_op_find(name), x, y, 0);
+}
+static eas_arg buffer(void *p, int64_t n, eas_dtype dt)
+{
+    return (eas_arg){.v.data = p, .count = n, .dtype = (uint8_t)dt, .is_buffer = 1};
+}
 static eas_arg integer(int64_t i) { return (eas_arg){.v.i = i, .dtype = EAS_I64}; }
 
 static eas_builder *live(const char *name, const eas_arg *args, int nargs, const eas_launch *opts)
@@ -35,7 +42,8 @@ static void a_live_kernel_runs_as_it_is_built(void **state)
     int programs = 0;
     while (eas_live_next(b) == 1) {
         int64_t lanes[4];
-        eas_value at = op(b, "add", op(b, "mul", eas_builder_program_id(b, 0), eas_builder_const_int(b, 4)), eas_builder_arange(b, 0, 4));
+        eas_value at = op(b, "add", op(b, "mul", eas_builder_program_id(b, 0), eas_builder_const_int(b, 4)),
+                          eas_builder_arange(b, 0, 4));
         assert_int_equal(eas_live_count(b, at), 4);
         assert_int_equal(eas_live_read(b, at, lanes), EAS_OK);
         assert_int_equal(lanes[3], 4 * programs + 3);
@@ -57,10 +65,12 @@ static void threads_take_their_own_ways(void **state)
     eas_launch opts = {.size = sizeof opts, .has_grid = 1, .grid = {1, 1, 1}};
     eas_builder *b = live("k", args, 1, &opts);
     assert_int_equal(eas_live_next(b), 1);
-    eas_value before = eas_builder_const_int(b, 5), t = eas_builder_tid(b, 0, 8), sum = eas_builder_cast(b, eas_builder_const_int(b, 0), EAS_I64), iv;
+    eas_value before = eas_builder_const_int(b, 5), t = eas_builder_tid(b, 0, 8),
+              sum = eas_builder_cast(b, eas_builder_const_int(b, 0), EAS_I64), iv;
     assert_int_equal(eas_live_count(b, before), 8);
     int turns = 0;
-    for (int more = eas_live_loop(b, eas_builder_const_int(b, 0), t, eas_builder_const_int(b, 1), &iv); more; more = eas_live_again(b, &iv), turns++)
+    for (int more = eas_live_loop(b, eas_builder_const_int(b, 0), t, eas_builder_const_int(b, 1), &iv); more;
+         more = eas_live_again(b, &iv), turns++)
         sum = eas_live_merge(b, sum, op(b, "add", sum, iv));
     assert_int_equal(turns, 7);
     eas_value odd = op(b, "eq", op(b, "mod", t, eas_builder_const_int(b, 2)), eas_builder_const_int(b, 1));
@@ -156,9 +166,10 @@ static eas_kernel *parsed(const char *text)
 static void a_check_reports_both_lines(void **state)
 {
     (void)state;
-    eas_kernel *k = parsed("file 1 \"k.py\"\nkernel k(buf<i32> x) {\n"
-                           "  %2 = program_id 0 : i64\n  %3 = const 1 : i32\n  %4 = const 0 : i64\n"
-                           "  store %1, %2, %3 @1:4\n  %5 = load %1, %4 : i32 @1:5\n  store %1, %2, %5 @1:6\n}\n");
+    eas_kernel *k =
+        parsed("file 1 \"k.py\"\nkernel k(buf<i32> x) {\n"
+               "  %2 = program_id 0 : i64\n  %3 = const 1 : i32\n  %4 = const 0 : i64\n"
+               "  store %1, %2, %3 @1:4\n  %5 = load %1, %4 : i32 @1:5\n  store %1, %2, %5 @1:6\n}\n");
     int32_t x[3] = {7, 8, 9};
     eas_arg args[1] = {buffer(x, 3, EAS_I32)};
     eas_launch opts = {.size = sizeof opts, .has_grid = 1, .grid = {3, 1, 1}};

@@ -1,4 +1,5 @@
-/* Derivatives of recorded graphs from C: both modes against formulas, through loops, branches, rules of one's own and checkpoints; what is refused; long chains. */
+/* Derivatives of recorded graphs from C: both modes against formulas, through loops, branches, rules of one's
+ * own and checkpoints; what is refused; long chains. */
 #include "nodes.h"
 
 #include <math.h>
@@ -45,7 +46,8 @@ static eas_node *variable(eas_node *x)
 static eas_node *like(const eas_node *x)
 {
     eas_node *n;
-    ok(eas_node_input(-1, eas_node_dtype(x), eas_node_rank(x), eas_node_shape(x), eas_node_batch_dims(x), NULL, &n));
+    ok(eas_node_input(-1, eas_node_dtype(x), eas_node_rank(x), eas_node_shape(x), eas_node_batch_dims(x),
+                      NULL, &n));
     return n;
 }
 static void drop(int n, eas_node **x)
@@ -93,8 +95,10 @@ static void both_modes(void **state)
 {
     (void)state;
     double v[3] = {0.5, -1, 2}, u[3] = {3, 0.25, -2}, dv[3] = {1, 2, -1}, du[3] = {-0.5, 1, 4}, forth = 0;
-    eas_node *x = variable(tensor(3, v)), *w = variable(tensor(3, u)), *xx = op2("mul", x, x), *xxw = op2("mul", xx, w), *s = op1("sin", x);
-    eas_node *all = op2("add", xxw, s), *y = sum(all), *t[2] = {tensor(3, dv), tensor(3, du)}, *one = scalar(1), *in[2] = {x, w}, *g[2], *j;
+    eas_node *x = variable(tensor(3, v)), *w = variable(tensor(3, u)), *xx = op2("mul", x, x),
+             *xxw = op2("mul", xx, w), *s = op1("sin", x);
+    eas_node *all = op2("add", xxw, s), *y = sum(all), *t[2] = {tensor(3, dv), tensor(3, du)},
+             *one = scalar(1), *in[2] = {x, w}, *g[2], *j;
     ok(eas_nodes_vjp(2, in, 1, &y, &one, 0, g));
     ok(eas_nodes_jvp(2, in, t, 1, &y, 0, &j));
     for (int i = 0; i < 3; i++) {
@@ -163,7 +167,8 @@ static void products_of_any_length(void **state)
         eas_dim n;
         ok(eas_dim_symbol("n", &n));
         ok(eas_node_input(0, EAS_F64, 1, &n, 0, NULL, &x));
-        eas_node *y = k ? op("cumprod", 1, &x, 2, (int64_t[]){0, 0}) : op(names[k], 1, &x, 2, (int64_t[]){-1, 0});
+        eas_node *y =
+            k ? op("cumprod", 1, &x, 2, (int64_t[]){0, 0}) : op(names[k], 1, &x, 2, (int64_t[]){-1, 0});
         ok(eas_node_input(1, EAS_F64, k, &n, 0, NULL, &seed));
         ok(eas_nodes_vjp(1, &x, 1, &y, &seed, 0, &g));
         ok(eas_program_new(2, NODES(x, seed), 1, &g, cpu, &p));
@@ -195,9 +200,12 @@ static void batch_dims_that_change(void **state)
     double v[24];
     for (int i = 0; i < 24; i++)
         v[i] = i - 7;
-    eas_node *flat = tensor(24, v), *x = op("reshape", 1, &flat, 3, (int64_t[]){2, 4, 6}), *in = variable(x), *g, *j;
-    eas_node *lanes = op("incr_batch_dims", 1, &in, 0, NULL), *two = op("incr_batch_dims", 1, &lanes, 0, NULL);
-    eas_node *merged = op("reshape_physical", 1, &two, 2, (int64_t[]){1, 24}), *y = op2("mul", merged, merged);
+    eas_node *flat = tensor(24, v), *x = op("reshape", 1, &flat, 3, (int64_t[]){2, 4, 6}), *in = variable(x),
+             *g, *j;
+    eas_node *lanes = op("incr_batch_dims", 1, &in, 0, NULL),
+             *two = op("incr_batch_dims", 1, &lanes, 0, NULL);
+    eas_node *merged = op("reshape_physical", 1, &two, 2, (int64_t[]){1, 24}),
+             *y = op2("mul", merged, merged);
     ok(eas_nodes_vjp(1, &in, 1, &y, &merged, 0, &g));
     ok(eas_nodes_jvp(1, &in, &in, 1, &y, 0, &j));
     eas_node *gf = op("reshape", 1, &g, 2, (int64_t[]){1, 24}), *jf = op("decr_batch_dims", 1, &j, 0, NULL);
@@ -214,7 +222,8 @@ static void batch_dims_that_change(void **state)
 static void through_a_loop(void **state)
 {
     (void)state;
-    eas_node *x = variable(scalar(1.1)), *w = variable(scalar(0.9)), *s = like(x), *ss = op2("mul", s, s), *next = op2("mul", ss, w), *y, *g[2], *j;
+    eas_node *x = variable(scalar(1.1)), *w = variable(scalar(0.9)), *s = like(x), *ss = op2("mul", s, s),
+             *next = op2("mul", ss, w), *y, *g[2], *j;
     eas_loop l = {.ncarried = 1, .init = &x, .state = &s, .next = &next, .length = 5};
     ok(eas_node_loop(&l, &y));
     eas_node *one = scalar(1), *in[2] = {x, w};
@@ -233,8 +242,8 @@ static void through_elements(void **state)
     (void)state;
     double v[4] = {1, -2, 3, 0.5}, want[4] = {0};
     for (int reverse = 0; reverse < 2; reverse++) {
-        eas_node *xs = variable(tensor(4, v)), *init = scalar(0.25), *s = like(init), *e = like(init), *ee = op2("mul", e, e),
-                 *next = op2("add", s, ee);
+        eas_node *xs = variable(tensor(4, v)), *init = scalar(0.25), *s = like(init), *e = like(init),
+                 *ee = op2("mul", e, e), *next = op2("add", s, ee);
         eas_node *se = op2("mul", s, e), *twice = with("mul", se, 2), *r[2];
         eas_loop l = {.ncarried = 1,
                       .init = &init,
@@ -248,7 +257,8 @@ static void through_elements(void **state)
                       .stacked = &twice,
                       .reverse = reverse};
         ok(eas_node_loop(&l, r));
-        eas_node *total = sum(r[1]), *y = op2("add", total, r[0]), *g = gradient(y, xs), *j = tangent(y, xs, xs);
+        eas_node *total = sum(r[1]), *y = op2("add", total, r[0]), *g = gradient(y, xs),
+                 *j = tangent(y, xs, xs);
         double state_now = 0.25, along = 0;
         memset(want, 0, sizeof want);
         for (int t = 0; t < 4; t++) { /* y = S_4 + sum of 2 S_t e_t, where S_t = 1/4 + the squares before */
@@ -272,9 +282,14 @@ static void through_a_condition(void **state)
 {
     (void)state;
     for (int bounded = 0; bounded < 2; bounded++) {
-        eas_node *x = variable(scalar(3)), *w = variable(scalar(2)), *s = like(x), *test = with("less", s, 100), *next = op2("mul", s, w), *y,
-                 *g = NULL;
-        eas_loop l = {.ncarried = 1, .init = &x, .state = &s, .next = &next, .condition = test, .length = bounded ? 20 : EAS_DIM_NONE};
+        eas_node *x = variable(scalar(3)), *w = variable(scalar(2)), *s = like(x),
+                 *test = with("less", s, 100), *next = op2("mul", s, w), *y, *g = NULL;
+        eas_loop l = {.ncarried = 1,
+                      .init = &x,
+                      .state = &s,
+                      .next = &next,
+                      .condition = test,
+                      .length = bounded ? 20 : EAS_DIM_NONE};
         ok(eas_node_loop(&l, &y));
         near(y, 0, 192);
         eas_node *one = scalar(1), *j = tangent(y, w, one);
@@ -298,7 +313,8 @@ static void through_a_branch(void **state)
     (void)state;
     for (int yes = 0; yes < 2; yes++) {
         double v = yes ? 0.75 : -0.75;
-        eas_node *x = variable(scalar(v)), *w = variable(scalar(2)), *flag = with("greater", x, 0), *y, *g[2], *j, *one = scalar(1);
+        eas_node *x = variable(scalar(v)), *w = variable(scalar(2)), *flag = with("greater", x, 0), *y, *g[2],
+                 *j, *one = scalar(1);
         eas_branch_begin();
         eas_node *xw = op2("mul", x, w), *a = op1("exp", xw), *ww = op2("mul", w, w), *b = op2("mul", ww, w);
         ok(eas_branch_end(flag, 1, &a, &b, &y));
@@ -347,7 +363,9 @@ static eas_status refuse(void *ctx, int nin, eas_node *const *in, eas_node *cons
 {
     (void)ctx, (void)nin, (void)in, (void)t, (void)out;
     eas_node *x = scalar(1), *bad = NULL;
-    eas_status st = eas_node_apply((eas_tensor_op)eas_tensor_op_find("matmul"), 2, NODES(x, x), 0, NULL, &bad); /* its message is the user's own */
+    /* its message is the user's own */
+    eas_status st =
+        eas_node_apply((eas_tensor_op)eas_tensor_op_find("matmul"), 2, NODES(x, x), 0, NULL, &bad);
     eas_node_release(x);
     return st;
 }
@@ -368,7 +386,8 @@ static void rules(void **state)
     (void)state;
     for (int how = 0; how < 3; how++) { /* reverse; forward, transposed where reverse is asked for; both */
         dropped = 0;
-        eas_node *x = variable(scalar(2)), *y = variable(scalar(8)), *one = scalar(1), *in[2] = {x, y}, *g[2], *j = NULL;
+        eas_node *x = variable(scalar(2)), *y = variable(scalar(8)), *one = scalar(1), *in[2] = {x, y}, *g[2],
+                 *j = NULL;
         eas_node *r = tenfold(x, y, how != 1 ? tenfold_back : NULL, how != 0 ? tenfold_forth : NULL);
         near(r, 0, 4);
         ok(eas_nodes_vjp(2, in, 1, &r, &one, 0, g));
@@ -402,7 +421,8 @@ static void checkpoints(void **state)
     (void)state;
     double v[3] = {0.5, -1, 2}, plain[3];
     for (int again = 0; again < 2; again++) {
-        eas_node *x = variable(tensor(3, v)), *s = op1("sin", x), *e = op1("exp", s), *h = op2("mul", e, s), *c;
+        eas_node *x = variable(tensor(3, v)), *s = op1("sin", x), *e = op1("exp", s), *h = op2("mul", e, s),
+                 *c;
         if (again)
             ok(eas_nodes_checkpoint(1, &h, 1, &x, &c));
         else
@@ -488,7 +508,8 @@ static void nothing_depends(void **state)
     double v[2] = {1, 2};
     eas_node *x = variable(tensor(2, v)), *w = variable(scalar(3)), *y = sum(x), *floor = op1("floor", x),
              *whole = op("cast", 1, &x, 1, (int64_t[]){EAS_I32});
-    eas_node *stopped = op1("stop_gradient", x), *in[2] = {x, w}, *outs[4] = {y, floor, stopped, w}, *one = scalar(1), *g[2], *j[4];
+    eas_node *stopped = op1("stop_gradient", x), *in[2] = {x, w}, *outs[4] = {y, floor, stopped, w},
+             *one = scalar(1), *g[2], *j[4];
     ok(eas_nodes_vjp(2, in, 1, &y, &one, 0, g));
     assert_non_null(g[0]);
     assert_null(g[1]);
@@ -512,8 +533,10 @@ static void wrong_tangents(void **state)
     (void)state;
     double v[3] = {1, 2, 3};
     uint64_t before = eas_lazy_stats_get().live_nodes;
-    eas_node *x = variable(tensor(3, v)), *y = op2("mul", x, x), *shorter = tensor(2, v), *flat = scalar(1), *out = x;
-    eas_node *narrow = op("cast", 1, &x, 1, (int64_t[]){EAS_F32}), *whole = op("cast", 1, &x, 1, (int64_t[]){EAS_I64});
+    eas_node *x = variable(tensor(3, v)), *y = op2("mul", x, x), *shorter = tensor(2, v), *flat = scalar(1),
+             *out = x;
+    eas_node *narrow = op("cast", 1, &x, 1, (int64_t[]){EAS_F32}),
+             *whole = op("cast", 1, &x, 1, (int64_t[]){EAS_I64});
     struct {
         eas_node *t;
         const char *says;
@@ -552,12 +575,14 @@ typedef struct chain {
     char message[256];
 } chain;
 
-/* x w sin w sin ..., over placeholders: nothing is computed, so all of it is there. No assertions: it runs on a thread of its own. */
+/* x w sin w sin ..., over placeholders: nothing is computed, so all of it is there. No assertions: it runs on
+ * a thread of its own. */
 static void *differentiate_chain(void *arg)
 {
     chain *c = arg;
     eas_node *x = NULL, *w = NULL, *t = NULL, *y, *g[2] = {NULL, NULL}, *j = NULL;
-    eas_tensor_op mul = (eas_tensor_op)eas_tensor_op_find("mul"), sine = (eas_tensor_op)eas_tensor_op_find("sin");
+    eas_tensor_op mul = (eas_tensor_op)eas_tensor_op_find("mul"),
+                  sine = (eas_tensor_op)eas_tensor_op_find("sin");
     c->st = eas_node_input(0, EAS_F64, 0, NULL, 0, NULL, &x);
     c->st = c->st ? c->st : eas_node_input(1, EAS_F64, 0, NULL, 0, NULL, &w);
     c->st = c->st ? c->st : eas_node_input(2, EAS_F64, 0, NULL, 0, NULL, &t);
@@ -590,7 +615,8 @@ static void on_a_small_stack(chain *c)
     pthread_attr_t small;
     pthread_t thread;
     assert_int_equal(pthread_attr_init(&small), 0);
-    assert_int_equal(pthread_attr_setstacksize(&small, 512 << 10), 0); /* under three bytes for each operation of the long chain */
+    /* under three bytes for each operation of the long chain */
+    assert_int_equal(pthread_attr_setstacksize(&small, 512 << 10), 0);
     assert_int_equal(pthread_create(&thread, &small, differentiate_chain, c), 0);
     pthread_join(thread, NULL);
     pthread_attr_destroy(&small);
@@ -606,9 +632,10 @@ static void long_chains(void **state)
         on_a_small_stack(&few);
         on_a_small_stack(&many);
     }
-    if (many.back >= 24 * few.back || many.forth >= 24 * few.forth) /* 8 if it is linear, 64 if it is quadratic */
-        fail_msg("back %.2f ms for 25000 and %.2f ms for 200000, forth %.2f and %.2f", 1e3 * few.back, 1e3 * many.back, 1e3 * few.forth,
-                 1e3 * many.forth);
+    /* 8 if it is linear, 64 if it is quadratic */
+    if (many.back >= 24 * few.back || many.forth >= 24 * few.forth)
+        fail_msg("back %.2f ms for 25000 and %.2f ms for 200000, forth %.2f and %.2f", 1e3 * few.back,
+                 1e3 * many.back, 1e3 * few.forth, 1e3 * many.forth);
 }
 
 /* The same with values: an even number of negations */

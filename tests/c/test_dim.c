@@ -64,7 +64,8 @@ static void numbers(void **state)
     assert_int_equal(eas_dim_apply(EAS_DIM_SUB, -(INT64_C(1) << 62), INT64_C(1) << 62, &d), EAS_ERR_VALUE);
     assert_int_equal(eas_dim_apply((eas_dim_op)99, 1, 1, &d), EAS_ERR_VALUE);
     assert_int_equal(eas_dim_apply((eas_dim_op)99, sym("n"), 1, &d), EAS_ERR_VALUE);
-    assert_int_equal(eas_dim_apply(EAS_DIM_ADD, INT64_MIN + 1000000, 1, &d), EAS_ERR_VALUE); /* nobody made this one */
+    /* nobody made this one */
+    assert_int_equal(eas_dim_apply(EAS_DIM_ADD, INT64_MIN + 1000000, 1, &d), EAS_ERR_VALUE);
 }
 
 static void equal_ones_are_one(void **state)
@@ -120,11 +121,14 @@ static void values(void **state)
     eas_dim all = add(mul(quo(add(b, 1), 2), mod(n, 5)), max(min(b, n), 3));
     for (int64_t i = 0; i < 12; i++)
         for (int64_t k = 0; k < 12; k++)
-            assert_int_equal(value(all, i, k), (i + 1) / 2 * (k % 5) + ((i < k ? i : k) > 3 ? (i < k ? i : k) : 3));
+            assert_int_equal(value(all, i, k),
+                             (i + 1) / 2 * (k % 5) + ((i < k ? i : k) > 3 ? (i < k ? i : k) : 3));
     int64_t v;
-    assert_int_equal(eas_dim_value(add(b, sym("other")), 1, (const char *[]){"batch"}, (int64_t[]){3}, &v), EAS_ERR_VALUE);
+    assert_int_equal(eas_dim_value(add(b, sym("other")), 1, (const char *[]){"batch"}, (int64_t[]){3}, &v),
+                     EAS_ERR_VALUE);
     assert_non_null(strstr(eas_error_message(), "'other' has no value"));
-    assert_int_equal(eas_dim_value(mod(b, n), 2, (const char *[]){"batch", "n"}, (int64_t[]){3, 0}, &v), EAS_ERR_VALUE);
+    assert_int_equal(eas_dim_value(mod(b, n), 2, (const char *[]){"batch", "n"}, (int64_t[]){3, 0}, &v),
+                     EAS_ERR_VALUE);
 }
 
 static void division(void **state)
@@ -198,8 +202,9 @@ static void many_threads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers),     cmocka_unit_test(equal_ones_are_one), cmocka_unit_test(texts),
-                                       cmocka_unit_test(values),      cmocka_unit_test(division),           cmocka_unit_test(limits),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers),     cmocka_unit_test(equal_ones_are_one),
+                                       cmocka_unit_test(texts),       cmocka_unit_test(values),
+                                       cmocka_unit_test(division),    cmocka_unit_test(limits),
                                        cmocka_unit_test(many_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Evaluating lazy tensors from C: values against plain loops, one program for what is needed, structure found again, memory, symbols, threads. */
+/* Evaluating lazy tensors from C: values against plain loops, one program for what is needed, structure found
+ * again, memory, symbols, threads. */
 #include "nodes.h"
 
 #include <math.h>
@@ -12,7 +13,10 @@ static eas_device *cpu;
 /* ---- words ---- */
 
 static eas_node *op1(const char *name, eas_node *x) { return op(name, 1, &x, 0, NULL); }
-static eas_node *reduced(const char *name, eas_node *x, int64_t axis, int64_t keep) { return op(name, 1, &x, 3, (int64_t[]){1, axis, keep}); }
+static eas_node *reduced(const char *name, eas_node *x, int64_t axis, int64_t keep)
+{
+    return op(name, 1, &x, 3, (int64_t[]){1, axis, keep});
+}
 static eas_node *softmax(eas_node *x) { return op("softmax", 1, &x, 1, (int64_t[]){-1}); }
 static eas_node *turned(eas_node *x) { return op("permute", 1, &x, 3, (int64_t[]){2, 1, 0}); }
 
@@ -49,7 +53,10 @@ static eas_node *tensor_on(eas_device *d, int rank, const int64_t *shape, float 
     free(v);
     return x;
 }
-static eas_node *tensor(int64_t rows, int64_t cols, float (*f)(int64_t)) { return tensor_on(cpu, 2, (int64_t[]){rows, cols}, f); }
+static eas_node *tensor(int64_t rows, int64_t cols, float (*f)(int64_t))
+{
+    return tensor_on(cpu, 2, (int64_t[]){rows, cols}, f);
+}
 
 static float wave(int64_t i) { return sinf((float)i * 0.37f); }
 static float ramp(int64_t i) { return (float)(i % 17) * 0.25f - 2; }
@@ -64,7 +71,8 @@ static float *data(eas_node *x, int64_t *count)
         n *= eas_node_shape(x)[i];
     float *v = malloc(sizeof *v * (size_t)(n + 1));
     if (n)
-        ok(eas_device_copy(NULL, v, eas_buffer_device(buf), (char *)eas_buffer_address(buf) + off * 4, sizeof *v * (size_t)n, NULL));
+        ok(eas_device_copy(NULL, v, eas_buffer_device(buf), (char *)eas_buffer_address(buf) + off * 4,
+                           sizeof *v * (size_t)n, NULL));
     *count = n;
     return v;
 }
@@ -391,8 +399,9 @@ static void it_can_be_looked_at(void **state)
 {
     (void)state;
     eas_node *a = tensor(R, C, wave), *x = own1(softmax, formula(a));
-    static const char *const forms[] = {"text", "svg-before", "svg-after"}, *const holds[] = {"1 kernel, ", "softmax",
-                                                                                              "kernel 1: reduce over (37, 53) along 1"};
+    static const char *const forms[] = {"text", "svg-before", "svg-after"},
+                             *const holds[] = {"1 kernel, ", "softmax",
+                                               "kernel 1: reduce over (37, 53) along 1"};
     for (int i = 0; i < 3; i++) {
         char *text;
         ok(eas_nodes_show(1, &x, forms[i], &text));
@@ -410,8 +419,10 @@ static void it_can_be_looked_at(void **state)
 static void a_bad_index_among_computed_ones(void **state)
 {
     (void)state;
-    eas_node *a = tensor(3, 4, wave), *zero = number(0), *x = op2("mul", a, zero), *y = op("unique", 1, &x, 2, (int64_t[]){4, 0});
-    assert_int_equal(eas_nodes_realize(1, &y, cpu, NULL), EAS_ERR_INDEX); /* there is one distinct element, not four */
+    eas_node *a = tensor(3, 4, wave), *zero = number(0), *x = op2("mul", a, zero),
+             *y = op("unique", 1, &x, 2, (int64_t[]){4, 0});
+    /* there is one distinct element, not four */
+    assert_int_equal(eas_nodes_realize(1, &y, cpu, NULL), EAS_ERR_INDEX);
     eas_node_release(y);
     eas_node_release(x);
     eas_node_release(zero);
@@ -420,7 +431,10 @@ static void a_bad_index_among_computed_ones(void **state)
 
 /* What OpenCL's compiler keeps, which is C++. Nothing of ours is. */
 const char *__lsan_default_suppressions(void);
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void) { return "leak:operator new\n"; }
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void)
+{
+    return "leak:operator new\n";
+}
 
 int main(void)
 {

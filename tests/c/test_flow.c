@@ -1,5 +1,6 @@
-/* test_flow.c: branches and loops whose values are known when they are over (flow.c), lanes that change places (order.c), kernels over many sets of arguments
- * (many.c), and memory orders, on ref, cpu and as MSL. */
+/* test_flow.c: branches and loops whose values are known when they are over (flow.c), lanes that change
+ * places (order.c), kernels over many sets of arguments (many.c), and memory orders, on ref, cpu and as MSL.
+ */
 #include "everywhere.h"
 
 #include "../../src/ir/ir.h"
@@ -36,8 +37,8 @@ static void test_branches_are_joined_late(void **state)
     store(r, o, op2("mul", merged[0], merged[1]));
     end(1)->scalar[2] = 7;
     begin("late_not");
-    a = eas_builder_param_buffer(b, "a", EAS_F32), r = eas_builder_param_buffer(b, "r", EAS_F32), N = eas_builder_param_scalar(b, "N", EAS_I64, 1),
-    o = eas_builder_arange(b, 0, 16);
+    a = eas_builder_param_buffer(b, "a", EAS_F32), r = eas_builder_param_buffer(b, "r", EAS_F32),
+    N = eas_builder_param_scalar(b, "N", EAS_I64, 1), o = eas_builder_arange(b, 0, 16);
     eas_builder_if_begin(b, op2("gt", N, num(3)));
     eas_value x = load(a, o);
     eas_builder_if_else(b, 0, NULL);
@@ -57,12 +58,14 @@ static void test_rewinding(void **state)
         eas_mark m;
         eas_value iv, c, next, out;
         begin("again%d", again);
-        eas_value r = eas_builder_param_buffer(b, "r", EAS_F32), N = eas_builder_param_scalar(b, "N", EAS_I64, 1), o = eas_builder_arange(b, 0, 8);
+        eas_value r = eas_builder_param_buffer(b, "r", EAS_F32),
+                  N = eas_builder_param_scalar(b, "N", EAS_I64, 1), o = eas_builder_arange(b, 0, 8);
         eas_builder_mark(b, &m);
         if (again) {
             eas_value first = i32(0), sorted;
             eas_builder_loop_begin(b, num(0), N, num(1), 1, &first, &iv, &c);
-            eas_builder_sort(b, eas_builder_cast(b, o, EAS_F32), 0, 1, &sorted, NULL); /* takes scratch memory, at the top */
+            /* takes scratch memory, at the top */
+            eas_builder_sort(b, eas_builder_cast(b, o, EAS_F32), 0, 1, &sorted, NULL);
             store(r, o, sorted);
             eas_builder_rewind(b, &m);
         }
@@ -88,8 +91,10 @@ static void test_lanes_change_places(void **state)
     (void)state;
     for (int descending = 0; descending < 2; descending++) {
         begin("order%d", descending);
-        eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), i = eas_builder_param_buffer(b, "i", EAS_I32),
-                  r = eas_builder_param_buffer(b, "r", EAS_F32), q = eas_builder_param_buffer(b, "q", EAS_I64), o = eas_builder_arange(b, 0, 24),
+        eas_value x = eas_builder_param_buffer(b, "x", EAS_F32),
+                  i = eas_builder_param_buffer(b, "i", EAS_I32),
+                  r = eas_builder_param_buffer(b, "r", EAS_F32),
+                  q = eas_builder_param_buffer(b, "q", EAS_I64), o = eas_builder_arange(b, 0, 24),
                   v = load(x, o), sorted, places;
         eas_builder_sort(b, v, 0, descending, &sorted, &places);
         store(r, o, sorted);
@@ -97,8 +102,10 @@ static void test_lanes_change_places(void **state)
         store(r, op2("add", o, num(100)), eas_builder_gather(b, v, op2("sub", load(i, o), num(8)), 0));
         store(r, op2("add", o, num(200)), eas_builder_flip(b, v, 0));
         store(r, op2("add", eas_builder_arange(b, 0, 48), num(300)), eas_builder_cat(b, v, sorted, 0));
-        store(r, num(400), eas_builder_lane(b, v, 0, op2("mod", eas_builder_cast(b, load(i, num(0)), EAS_I64), num(24))));
-        store(q, op2("add", o, num(100)), eas_builder_cast(b, eas_builder_histogram(b, load(i, o), 24, op2("lt", o, num(20))), EAS_I64));
+        store(r, num(400),
+              eas_builder_lane(b, v, 0, op2("mod", eas_builder_cast(b, load(i, num(0)), EAS_I64), num(24))));
+        store(q, op2("add", o, num(100)),
+              eas_builder_cast(b, eas_builder_histogram(b, load(i, o), 24, op2("lt", o, num(20))), EAS_I64));
         end(1);
     }
     run_cases();
@@ -141,7 +148,8 @@ static void test_scan_by_a_function(void **state)
     (void)state;
     for (int reverse = 0; reverse < 2; reverse++) {
         begin("affine%d", reverse);
-        eas_value x = eas_builder_param_buffer(b, "x", EAS_I32), y = eas_builder_param_buffer(b, "y", EAS_I32),
+        eas_value x = eas_builder_param_buffer(b, "x", EAS_I32),
+                  y = eas_builder_param_buffer(b, "y", EAS_I32),
                   r = eas_builder_param_buffer(b, "r", EAS_I32);
         eas_value o = eas_builder_arange(b, 0, 19), in[2] = {load(x, o), load(y, o)}, out[2];
         eas_builder_scan_with(b, 2, in, 0, reverse, join_affine, NULL, out);
@@ -190,7 +198,8 @@ static void test_many_sets_of_arguments(void **state)
         }
     }
     eas_kernel_release(many);
-    assert_int_not_equal(eas_kernel_lanes(cases[0].k, (const uint8_t[]){1, 0, 0}, 1, &many), EAS_OK); /* all would write to one */
+    /* all would write to one */
+    assert_int_not_equal(eas_kernel_lanes(cases[0].k, (const uint8_t[]){1, 0, 0}, 1, &many), EAS_OK);
     eas_kernel_release(cases[0].k);
     ncases = 0;
 }
@@ -203,12 +212,14 @@ static void test_fences(void **state)
     for (int order = 0; order < EAS_NORDERS; order++)
         for (int scope = 0; scope < EAS_NSCOPES; scope++) {
             begin("fence_%d_%d", order, scope);
-            eas_value x = eas_builder_param_buffer(b, "x", EAS_I32), f = eas_builder_param_buffer(b, "f", EAS_I32),
+            eas_value x = eas_builder_param_buffer(b, "x", EAS_I32),
+                      f = eas_builder_param_buffer(b, "f", EAS_I32),
                       r = eas_builder_param_buffer(b, "r", EAS_I32), o = eas_builder_arange(b, 0, 32);
             store(x, o, op2("mul", load(x, o), num(3)));
             eas_builder_fence(b, (eas_order)order, (eas_scope)scope);
             eas_builder_atomic_ordered(b, IR_ATOMIC_XCHG, f, num(0), num(1), 0, 0, (eas_order)order);
-            eas_value seen = eas_builder_atomic_ordered(b, IR_ATOMIC_LOAD, f, num(0), 0, 0, 0, (eas_order)order);
+            eas_value seen =
+                eas_builder_atomic_ordered(b, IR_ATOMIC_LOAD, f, num(0), 0, 0, 0, (eas_order)order);
             store(r, o, op2("add", load(x, op2("sub", num(31), o)), seen));
             end(1);
         }

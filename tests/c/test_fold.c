@@ -34,7 +34,8 @@ static eas_value offsets(eas_builder *b, shape s)
 typedef eas_value transform(eas_builder *b, eas_value x, int axis);
 
 /* out = f(in) on device; shapes of the result are whatever f makes of s. Returns the number of results. */
-static int64_t run(const char *device, eas_dtype dt, shape s, int axis, transform *f, const void *in, void *out)
+static int64_t run(const char *device, eas_dtype dt, shape s, int axis, transform *f, const void *in,
+                   void *out)
 {
     eas_builder *b;
     eas_ir *ir = NULL;
@@ -42,7 +43,8 @@ static int64_t run(const char *device, eas_dtype dt, shape s, int axis, transfor
     eas_device *d = NULL;
     int64_t dims[4];
     assert_int_equal(eas_builder_new("k", 0, &b), EAS_OK);
-    eas_value a = eas_builder_param_buffer(b, "a", dt), o = eas_builder_param_buffer(b, "o", dt), oi = eas_builder_param_buffer(b, "oi", EAS_I64);
+    eas_value a = eas_builder_param_buffer(b, "a", dt), o = eas_builder_param_buffer(b, "o", dt),
+              oi = eas_builder_param_buffer(b, "oi", EAS_I64);
     eas_value r = f(b, eas_builder_load(b, a, offsets(b, s), 0, 0), axis);
     shape rs = {.rank = eas_value_shape(b, r, dims)};
     memcpy(rs.dim, dims, sizeof dims);
@@ -50,9 +52,10 @@ static int64_t run(const char *device, eas_dtype dt, shape s, int axis, transfor
     eas_builder_store(b, eas_value_dtype(b, r) == EAS_I64 && dt != EAS_I64 ? oi : o, to, r, 0);
     if (eas_builder_finish(b, &ir) || eas_kernel_new(ir, &k) || eas_device_get(device, &d))
         fail_msg("%s", eas_error_message());
-    eas_arg args[3] = {{.v.data = (void *)(uintptr_t)in, .count = lanes(s), .dtype = (uint8_t)dt, .is_buffer = 1},
-                       {.v.data = out, .count = MOST, .dtype = (uint8_t)dt, .is_buffer = 1},
-                       {.v.data = out, .count = MOST, .dtype = EAS_I64, .is_buffer = 1}};
+    eas_arg args[3] = {
+        {.v.data = (void *)(uintptr_t)in, .count = lanes(s), .dtype = (uint8_t)dt, .is_buffer = 1},
+        {.v.data = out, .count = MOST, .dtype = (uint8_t)dt, .is_buffer = 1},
+        {.v.data = out, .count = MOST, .dtype = EAS_I64, .is_buffer = 1}};
     eas_launch l = {.size = sizeof l, .has_grid = 1, .grid = {1, 1, 1}};
     if (eas_kernel_launch(k, d, args, 3, &l))
         fail_msg("%s", eas_error_message());
@@ -62,24 +65,49 @@ static int64_t run(const char *device, eas_dtype dt, shape s, int axis, transfor
     return lanes(rs);
 }
 
-static eas_value f_sum(eas_builder *b, eas_value x, int axis) { return eas_builder_reduce(b, eas_op_find("add"), x, axis); }
-static eas_value f_max(eas_builder *b, eas_value x, int axis) { return eas_builder_reduce(b, eas_op_find("max"), x, axis); }
-static eas_value f_xor(eas_builder *b, eas_value x, int axis) { return eas_builder_reduce(b, eas_op_find("xor"), x, axis); }
-static eas_value f_argmax(eas_builder *b, eas_value x, int axis) { return eas_builder_arg_reduce(b, 1, x, axis); }
-static eas_value f_argmin(eas_builder *b, eas_value x, int axis) { return eas_builder_arg_reduce(b, 0, x, axis); }
-static eas_value f_scan(eas_builder *b, eas_value x, int axis) { return eas_builder_scan(b, eas_op_find("add"), x, axis); }
-static eas_value f_trans(eas_builder *b, eas_value x, int axis) { return (void)axis, eas_builder_trans(b, x, NULL); }
+static eas_value f_sum(eas_builder *b, eas_value x, int axis)
+{
+    return eas_builder_reduce(b, eas_op_find("add"), x, axis);
+}
+static eas_value f_max(eas_builder *b, eas_value x, int axis)
+{
+    return eas_builder_reduce(b, eas_op_find("max"), x, axis);
+}
+static eas_value f_xor(eas_builder *b, eas_value x, int axis)
+{
+    return eas_builder_reduce(b, eas_op_find("xor"), x, axis);
+}
+static eas_value f_argmax(eas_builder *b, eas_value x, int axis)
+{
+    return eas_builder_arg_reduce(b, 1, x, axis);
+}
+static eas_value f_argmin(eas_builder *b, eas_value x, int axis)
+{
+    return eas_builder_arg_reduce(b, 0, x, axis);
+}
+static eas_value f_scan(eas_builder *b, eas_value x, int axis)
+{
+    return eas_builder_scan(b, eas_op_find("add"), x, axis);
+}
+static eas_value f_trans(eas_builder *b, eas_value x, int axis)
+{
+    return (void)axis, eas_builder_trans(b, x, NULL);
+}
 static eas_value f_join(eas_builder *b, eas_value x, int axis)
 {
     return (void)axis, eas_builder_join(b, x, eas_builder_apply(b, eas_op_find("neg"), x, 0, 0));
 }
-static eas_value f_slice(eas_builder *b, eas_value x, int axis) { return eas_builder_slice(b, x, axis, 1, 2); }
+static eas_value f_slice(eas_builder *b, eas_value x, int axis)
+{
+    return eas_builder_slice(b, x, axis, 1, 2);
+}
 
 static uint16_t current;
 static eas_value f_row(eas_builder *b, eas_value x, int axis)
 {
     const bool scan = ir_rows[current].rule == IR_RULE_SCAN;
-    return scan ? eas_builder_scan(b, ir_join_of(current), x, axis) : eas_builder_reduce(b, ir_join_of(current), x, axis);
+    return scan ? eas_builder_scan(b, ir_join_of(current), x, axis)
+                : eas_builder_reduce(b, ir_join_of(current), x, axis);
 }
 static eas_value f_swap(eas_builder *b, eas_value x, int axis)
 {
@@ -97,10 +125,14 @@ static eas_value hypot_like(void *ctx, eas_builder *b, eas_value x, eas_value y)
     (void)ctx;
     return eas_builder_apply(b, eas_op_find("max"), x, y, 0);
 }
-static eas_value f_fold(eas_builder *b, eas_value x, int axis) { return eas_builder_fold(b, x, axis, hypot_like, NULL); }
+static eas_value f_fold(eas_builder *b, eas_value x, int axis)
+{
+    return eas_builder_fold(b, x, axis, hypot_like, NULL);
+}
 
-static const shape shapes[] = {{1, {1}},    {1, {2}},      {1, {7}},    {1, {32}},      {1, {100}},       {1, {1024}},
-                               {2, {3, 5}}, {2, {16, 16}}, {2, {1, 9}}, {3, {4, 3, 6}}, {4, {2, 3, 4, 5}}};
+static const shape shapes[] = {{1, {1}},    {1, {2}},       {1, {7}},         {1, {32}},
+                               {1, {100}},  {1, {1024}},    {2, {3, 5}},      {2, {16, 16}},
+                               {2, {1, 9}}, {3, {4, 3, 6}}, {4, {2, 3, 4, 5}}};
 enum { NSHAPES = sizeof shapes / sizeof *shapes };
 static const char *const devices[] = {"ref", "cpu"};
 
@@ -117,7 +149,8 @@ static int64_t next_int(void)
     for (int _i = (s).rank - 1; _i > (axis); _i--) \
         stride *= (s).dim[_i]; \
     for (int64_t line = 0; line < lanes(s) / (s).dim[axis]; line++) \
-        for (int64_t first = line / stride * stride * (s).dim[axis] + line % stride, _once = 1; _once; _once = 0)
+        for (int64_t first = line / stride * stride * (s).dim[axis] + line % stride, _once = 1; _once; \
+             _once = 0)
 
 static void integers_reduce_exactly(void **state)
 {
@@ -131,7 +164,8 @@ static void integers_reduce_exactly(void **state)
                     in[k] = next_int();
                 transform *const fs[] = {f_sum, f_max, f_xor, f_fold, f_argmax, f_argmin};
                 for (int f = 0; f < 6; f++) {
-                    assert_int_equal(run(devices[d], EAS_I64, s, axis, fs[f], in, out), lanes(s) / s.dim[axis]);
+                    assert_int_equal(run(devices[d], EAS_I64, s, axis, fs[f], in, out),
+                                     lanes(s) / s.dim[axis]);
                     EACH_LINE(s, axis, first, stride, line)
                     {
                         int64_t sum = 0, x = 0, best = INT64_MIN, hi = 0, lo = 0;
@@ -259,8 +293,9 @@ static void devices_agree_on_every_row(void **state)
 {
     (void)state;
     static int64_t in[MOST], out[2][MOST];
-    static const shape more[] = {{1, {5}},     {1, {64}},     {1, {65}},       {1, {130}},      {1, {2000}},       {2, {7, 33}},
-                                 {2, {33, 7}}, {2, {5, 128}}, {3, {3, 9, 20}}, {3, {2, 1, 70}}, {4, {2, 3, 5, 17}}};
+    static const shape more[] = {{1, {5}},        {1, {64}},       {1, {65}},         {1, {130}},
+                                 {1, {2000}},     {2, {7, 33}},    {2, {33, 7}},      {2, {5, 128}},
+                                 {3, {3, 9, 20}}, {3, {2, 1, 70}}, {4, {2, 3, 5, 17}}};
     for (uint16_t op = IR_REDUCE_ADD; op <= IR_SCAN_XOR; op++)
         for (int dt = EAS_BOOL; dt < EAS_NDTYPES; dt++) {
             const int cls = dt == EAS_BOOL ? IR_B : dtype_is_float((eas_dtype)dt) ? IR_F : IR_I;
@@ -268,7 +303,8 @@ static void devices_agree_on_every_row(void **state)
                 continue;
             for (size_t i = 0; i < sizeof more / sizeof *more; i++)
                 for (int axis = 0; axis < more[i].rank; axis++) {
-                    if ((i + op + (size_t)dt + (size_t)axis) % 8) /* each op and dtype meets some of them, together they meet all */
+                    /* each op and dtype meets some of them, together they meet all */
+                    if ((i + op + (size_t)dt + (size_t)axis) % 8)
                         continue;
                     fill((eas_dtype)dt, in, lanes(more[i]));
                     memset(out, 0, sizeof out);
@@ -276,13 +312,15 @@ static void devices_agree_on_every_row(void **state)
                     for (int d = 0; d < 2; d++)
                         run(devices[d], (eas_dtype)dt, more[i], axis, f_row, in, out[d]);
                     if (memcmp(out[0], out[1], sizeof out[0]))
-                        fail_msg("%s of %s, shape %zu, axis %d", ir_rows[op].name, eas_dtype_name((eas_dtype)dt), i, axis);
+                        fail_msg("%s of %s, shape %zu, axis %d", ir_rows[op].name,
+                                 eas_dtype_name((eas_dtype)dt), i, axis);
                 }
         }
 }
 
 /* x (m,k), y (k,n), acc (m,n), all in one buffer */
-static void product(const char *device, eas_dtype dt, int64_t m, int64_t k, int64_t n, int with_acc, const void *in, void *out)
+static void product(const char *device, eas_dtype dt, int64_t m, int64_t k, int64_t n, int with_acc,
+                    const void *in, void *out)
 {
     eas_builder *b;
     eas_ir *ir = NULL;
@@ -316,8 +354,9 @@ static void matrices_multiply_in_order(void **state)
 {
     (void)state;
     static int64_t in[MOST], out[2][MOST];
-    static const int64_t sizes[][3] = {{1, 1, 1},  {1, 7, 1},    {3, 1, 5}, {2, 5, 3},   {5, 4, 31}, {17, 9, 33}, {1, 16, 70},
-                                       {40, 3, 1}, {30, 12, 64}, {8, 8, 8}, {64, 2, 16}, {1, 1, 9},  {9, 1, 1}};
+    static const int64_t sizes[][3] = {{1, 1, 1},   {1, 7, 1},   {3, 1, 5},  {2, 5, 3},    {5, 4, 31},
+                                       {17, 9, 33}, {1, 16, 70}, {40, 3, 1}, {30, 12, 64}, {8, 8, 8},
+                                       {64, 2, 16}, {1, 1, 9},   {9, 1, 1}};
     static const eas_dtype types[] = {EAS_F16, EAS_BF16, EAS_F32, EAS_F64};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int t = 0; t < 4; t++)
@@ -328,7 +367,8 @@ static void matrices_multiply_in_order(void **state)
                 for (int d = 0; d < 2; d++)
                     product(devices[d], types[t], z[0], z[1], z[2], acc, in, out[d]);
                 if (memcmp(out[0], out[1], sizeof out[0]))
-                    fail_msg("(%d, %d) times (%d, %d) of %s", (int)z[0], (int)z[1], (int)z[1], (int)z[2], eas_dtype_name(types[t]));
+                    fail_msg("(%d, %d) times (%d, %d) of %s", (int)z[0], (int)z[1], (int)z[1], (int)z[2],
+                             eas_dtype_name(types[t]));
             }
     const float x[4] = {1, 2, 3, 4}, y[4] = {5, 6, 7, 8}, want[4] = {19, 22, 43, 50};
     float both[8], got[4];
@@ -342,7 +382,8 @@ static void transposes_of_all_sizes(void **state)
 {
     (void)state;
     static int64_t in[MOST], out[2][MOST];
-    static const shape some[] = {{2, {5, 7}}, {2, {16, 16}}, {2, {33, 50}}, {2, {64, 4}}, {3, {3, 20, 17}}, {2, {1, 8}}, {4, {2, 3, 9, 8}}};
+    static const shape some[] = {{2, {5, 7}},      {2, {16, 16}}, {2, {33, 50}},    {2, {64, 4}},
+                                 {3, {3, 20, 17}}, {2, {1, 8}},   {4, {2, 3, 9, 8}}};
     for (int dt = EAS_BOOL; dt < EAS_NDTYPES; dt++)
         for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
             fill((eas_dtype)dt, in, lanes(some[i]));

@@ -1,7 +1,8 @@
-/* Rules of operations: shapes, dtypes, batch dims and messages, by a table of calls in words (graph_words.h); and what composites are made of.
+/* Rules of operations: shapes, dtypes, batch dims and messages, by a table of calls in words (graph_words.h);
+ * and what composites are made of.
  *
- * A result is written like a tensor, or is a part of the message, with ! in front. Whatever is recorded is expanded until nothing composite is left;
- * shapes must stay.
+ * A result is written like a tensor, or is a part of the message, with ! in front. Whatever is recorded is
+ * expanded until nothing composite is left; shapes must stay.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -113,7 +114,8 @@ static void check_shardings(const row *r, eas_node *out, int n, eas_node *const 
             for (int k = 0; k < n; k++)
                 specs[k] = in[k] == in[i] ? &spec : NULL;
             if (eas_node_infer_spec(out, &m, n, in, specs, &got, &any))
-                fail_msg("%s(%s; %s), dim %d of input %d cut: %s", r->op, r->in, r->attr, d, i, eas_error_message());
+                fail_msg("%s(%s; %s), dim %d of input %d cut: %s", r->op, r->in, r->attr, d, i,
+                         eas_error_message());
             if (any)
                 check_spec(r, out, &got);
             specs[i] = NULL;
@@ -138,8 +140,10 @@ static void run(const row *r)
             describe(out, got, sizeof got);
             fail_msg("%s(%s; %s) gave %s, not a failure with '%s'", r->op, r->in, r->attr, got, r->out + 1);
         }
-        if (strncmp(eas_error_message(), "eager.", 6) || !strstr(eas_error_message(), r->op) || !strstr(eas_error_message(), r->out + 1))
-            fail_msg("%s(%s; %s): '%s' is not in '%s'", r->op, r->in, r->attr, r->out + 1, eas_error_message());
+        if (strncmp(eas_error_message(), "eager.", 6) || !strstr(eas_error_message(), r->op) ||
+            !strstr(eas_error_message(), r->out + 1))
+            fail_msg("%s(%s; %s): '%s' is not in '%s'", r->op, r->in, r->attr, r->out + 1,
+                     eas_error_message());
         assert_null(out);
     } else {
         if (st)
@@ -164,7 +168,8 @@ static void run_all(const row *rows, size_t n)
         uint64_t before = node_live();
         run(&rows[i]);
         if (node_live() > before + 8)
-            fail_msg("%s(%s; %s) left %d nodes", rows[i].op, rows[i].in, rows[i].attr, (int)(node_live() - before));
+            fail_msg("%s(%s; %s) left %d nodes", rows[i].op, rows[i].in, rows[i].attr,
+                     (int)(node_live() - before));
     }
 }
 #define RUN(rows) run_all(rows, sizeof(rows) / sizeof *(rows))
@@ -628,7 +633,8 @@ static void networks(void **state)
         {"conv2d", "f32 2,8,9,3 f32 3,3,3,5", "[1] [1] [-2] 1", "!padding is -2 and -2"},
         {"conv2d", "f32 2,8,9,3 f32 3,3,3,5", "[1] [1] [0] 2", "!groups is 2"},
         {"conv2d", "f32 2,8,9,3 f32 3,3,4,5", "[1] [1] [0] 1", "!channels differ"},
-        {"conv2d", "f32 8,9,3 f32 3,3,3,5", "[1] [1] [0] 1", "!x has shape (8, 9, 3); (N, H, W, C) is wanted"},
+        {"conv2d", "f32 8,9,3 f32 3,3,3,5", "[1] [1] [0] 1",
+         "!x has shape (8, 9, 3); (N, H, W, C) is wanted"},
         {"conv2d", "f32 2,2,9,3 f32 3,3,3,5", "[1] [1] [0] 1", "!does not fit shape (2, 2, 9, 3)"},
         {"conv2d", "f32 2,8,9,3 f32 3,3,3,5 f32 4", "[1] [1] [0] 1", "!bias has shape (4,); (5,) is wanted"},
         {"conv2d_transpose", "f32 2,4,5,3 f32 3,3,6,3", "[2] [1] [0] [0]", "f32 2,9,11,6"},
@@ -681,7 +687,8 @@ static void every_row_is_tried(void **state)
 {
     (void)state;
     for (int i = 0; i < GRAPH_NOPS; i++)
-        if (!tried[i] && graph_rows[i].kind != KIND_MAP && graph_rows[i].kind != KIND_CAST && graph_rows[i].make != make_none)
+        if (!tried[i] && graph_rows[i].kind != KIND_MAP && graph_rows[i].kind != KIND_CAST &&
+            graph_rows[i].make != make_none)
             fail_msg("%s is in no table of this file", graph_rows[i].name);
 }
 

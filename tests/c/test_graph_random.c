@@ -1,16 +1,20 @@
-/* Random graphs out of the whole table: what is fused and compiled must give what each operation gives by itself on the reference.
+/* Random graphs out of the whole table: what is fused and compiled must give what each operation gives by
+ * itself on the reference.
  *
- * A step takes any row of op.def, tensors that are there and attributes of the right kinds. Most calls make no sense: they must fail with a message that
- * opens with the operation's name. The others are recorded three times: on `ref`, where each is computed at once; on `cpu`, where all is computed at the end;
- * and, as far as the rules allow it, over placeholders in which every size of 3 is a symbol, which become one compiled program.
+ * A step takes any row of op.def, tensors that are there and attributes of the right kinds. Most calls make
+ * no sense: they must fail with a message that opens with the operation's name. The others are recorded three
+ * times: on `ref`, where each is computed at once; on `cpu`, where all is computed at the end; and, as far as
+ * the rules allow it, over placeholders in which every size of 3 is a symbol, which become one compiled
+ * program.
  *
- * Every fourth graph is differentiated as well, both ways: <ct, J t> = <J^T ct, t>, on `ref`, on `cpu` and as a program over placeholders, which give the same
- * derivatives. Its floats are f64, but for every fourth of those.
+ * Every fourth graph is differentiated as well, both ways: <ct, J t> = <J^T ct, t>, on `ref`, on `cpu` and as
+ * a program over placeholders, which give the same derivatives. Its floats are f64, but for every fourth of
+ * those.
  *
  *   test_graph_random [graphs [seed]]
  *
- * Results are compared with a tolerance, so an operation that may jump (a comparison, a rounding, a logarithm) only takes tensors that are exact: integers,
- * and floats that are small multiples of 1/64.
+ * Results are compared with a tolerance, so an operation that may jump (a comparison, a rounding, a
+ * logarithm) only takes tensors that are exact: integers, and floats that are small multiples of 1/64.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -122,7 +126,8 @@ static eas_node *leaf(eas_device *d, eas_dtype dt, int rank, const eas_dim *shap
             ((int32_t *)eas_buffer_host(buf))[i] = (int32_t)v;
     }
     rng = keep;
-    assert_int_equal(eas_node_from_buffer(buf, dt == EAS_F32 ? EAS_F32 : EAS_I32, rank, shape, 0, NULL, &x), EAS_OK);
+    assert_int_equal(eas_node_from_buffer(buf, dt == EAS_F32 ? EAS_F32 : EAS_I32, rank, shape, 0, NULL, &x),
+                     EAS_OK);
     eas_buffer_release(buf);
     assert_int_equal(eas_node_apply(GRAPH_CAST, 1, &x, 1, (int64_t[]){dt}, &y), EAS_OK);
     assert_int_equal(eas_node_apply(GRAPH_ALIAS, 1, &y, 1, (int64_t[]){bd}, &z), EAS_OK);
@@ -155,7 +160,8 @@ static eas_node *placeholder(eas_dtype dt, int rank, const eas_dim *shape, int b
 
 static void add_leaf(void)
 {
-    static const eas_dtype dtypes[] = {EAS_F32, EAS_F32, EAS_F32, EAS_I32, EAS_I64, EAS_U8, EAS_BOOL, EAS_F64, EAS_F16};
+    static const eas_dtype dtypes[] = {EAS_F32, EAS_F32,  EAS_F32, EAS_I32, EAS_I64,
+                                       EAS_U8,  EAS_BOOL, EAS_F64, EAS_F16};
     static const eas_dim sizes[] = {1, 2, 3, 3, 4, 5, 0, 17};
     eas_dim shape[4];
     int rank = (int)any(5);
@@ -166,8 +172,9 @@ static void add_leaf(void)
         shape[i] = sizes[any(i ? 8 : 6)];
     int bd = rank ? (int)any(4) == 0 : 0;
     uint64_t seed = rng | 1;
-    tensor t = {variable(leaf(ref, dt, rank, shape, bd, seed)), variable(leaf(cpu, dt, rank, shape, bd, seed)), placeholder(dt, rank, shape, bd),
-                true, false};
+    tensor t = {variable(leaf(ref, dt, rank, shape, bd, seed)),
+                variable(leaf(cpu, dt, rank, shape, bd, seed)), placeholder(dt, rank, shape, bd), true,
+                false};
     pool[npool++] = t;
     assert_int_equal(eas_nodes_realize(1, &pool[npool - 1].ref, ref, NULL), EAS_OK);
     char text[128];
@@ -202,7 +209,10 @@ static int add_dims(int64_t *out, const eas_node *x)
     return 1 + (int)out[0];
 }
 
-static bool is(const char *kind, size_t len, const char *word) { return strlen(word) == len && !strncmp(kind, word, len); }
+static bool is(const char *kind, size_t len, const char *word)
+{
+    return strlen(word) == len && !strncmp(kind, word, len);
+}
 
 static int add_attribute(const char *kind, const eas_node *x, int64_t *out)
 {
@@ -247,7 +257,8 @@ static int add_attribute(const char *kind, const eas_node *x, int64_t *out)
 /* Is its derivative one that jumps? */
 static bool has_corners(const graph_row *r)
 {
-    static const char *const names[] = {"abs", "maximum", "minimum", "relu", "clip", "cummax", "cummin", "minmax"};
+    static const char *const names[] = {"abs",  "maximum", "minimum", "relu",
+                                        "clip", "cummax",  "cummin",  "minmax"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(r->name, names[i]))
             return true;
@@ -257,10 +268,11 @@ static bool has_corners(const graph_row *r)
 /* Small errors stay small. */
 static bool is_smooth(const graph_row *r)
 {
-    static const char *const names[] = {"add",     "sub",    "mul",    "neg",     "abs",       "maximum",  "minimum", "relu",  "tanh",
-                                        "sigmoid", "sin",    "cos",    "softmax", "mean",      "stack",    "roll",    "tile",  "repeat",
-                                        "pad",     "unbind", "outer",  "vecdot",  "tensordot", "dot",      "trace",   "tril",  "triu",
-                                        "clip",    "index",  "cumsum", "cummax",  "cummin",    "diagonal", "minmax",  "square"};
+    static const char *const names[] = {
+        "add",     "sub",    "mul",    "neg",     "abs",       "maximum",  "minimum", "relu",  "tanh",
+        "sigmoid", "sin",    "cos",    "softmax", "mean",      "stack",    "roll",    "tile",  "repeat",
+        "pad",     "unbind", "outer",  "vecdot",  "tensordot", "dot",      "trace",   "tril",  "triu",
+        "clip",    "index",  "cumsum", "cummax",  "cummin",    "diagonal", "minmax",  "square"};
     if (derive && has_corners(r))
         return false;
     switch (r->kind) {
@@ -295,7 +307,10 @@ static bool asks_sign_of_nan(const graph_row *r, const eas_node *x)
     return false;
 }
 
-static bool has_slope(const eas_node *n) { return dtype_is_float((eas_dtype)n->dtype) && eas_node_is_taped(n); }
+static bool has_slope(const eas_node *n)
+{
+    return dtype_is_float((eas_dtype)n->dtype) && eas_node_is_taped(n);
+}
 
 /* A tensor of the pool, rather a late one; rather one with a derivative, if that is wanted. */
 static int choose_input(void)
@@ -325,7 +340,9 @@ static bool choose(const graph_row *r, int *in, int *nin, int64_t *attr, int *na
             in[*nin] = choose_input();
             if (*nin == 0)
                 x = pool[in[0]].ref;
-            if (!pool[in[*nin]].exact && (!is_smooth(r) || (pool[in[*nin]].large && (r->kind == KIND_MAP || r->kind == KIND_COMPOSITE))))
+            if (!pool[in[*nin]].exact &&
+                (!is_smooth(r) ||
+                 (pool[in[*nin]].large && (r->kind == KIND_MAP || r->kind == KIND_COMPOSITE))))
                 return false;
             if (asks_sign_of_nan(r, pool[in[*nin]].ref))
                 return false;
@@ -370,12 +387,14 @@ static bool step(void)
         return false;
     }
     bool narrowed = derive && !narrow && dtype_is_float((eas_dtype)x->dtype) && x->dtype != EAS_F64;
-    bool good = !narrowed && elements(x) <= MAX_ELEMENTS && !eas_nodes_realize(1, &x, ref, NULL) && largest(x) < 1e4;
+    bool good =
+        !narrowed && elements(x) <= MAX_ELEMENTS && !eas_nodes_realize(1, &x, ref, NULL) && largest(x) < 1e4;
     if (good) {
         assert_int_equal(eas_node_apply((eas_tensor_op)op, n, b, m, attr, &y), EAS_OK);
         if (symbolic && eas_node_apply((eas_tensor_op)op, n, c, m, attr, &z))
             assert_null(z);
-        if (z && z->rank != x->rank) { /* a size that happens to be 1 is no reason to squeeze what is only a symbol */
+        /* a size that happens to be 1 is no reason to squeeze what is only a symbol */
+        if (z && z->rank != x->rank) {
             eas_node_release(z);
             z = NULL;
         }
@@ -402,7 +421,8 @@ static void compare(int k, const eas_node *y, const char *how, uint64_t seed)
         double v = item(x, i), w = item(y, i);
         if (v == w || (isnan(v) && isnan(w)) || (dtype_is_float(dt) && fabs(v - w) <= tolerance * scale))
             continue;
-        fail_msg("seed %llu: element %lld of v%d is %.9g, %s %.9g\n%s", (unsigned long long)seed, (long long)i, k, v, how, w, story.at);
+        fail_msg("seed %llu: element %lld of v%d is %.9g, %s %.9g\n%s", (unsigned long long)seed,
+                 (long long)i, k, v, how, w, story.at);
     }
 }
 
@@ -423,8 +443,10 @@ static void as_program(int leaves, uint64_t seed)
     }
     if (n == 0)
         return;
-    if (eas_program_new(leaves, inputs, n, outs, cpu, &p) || eas_program_run(p, leaves, args, NULL, NULL, results))
-        fail_msg("seed %llu: compiled (v%d ...): %s\n%s", (unsigned long long)seed, which[0], eas_error_message(), story.at);
+    if (eas_program_new(leaves, inputs, n, outs, cpu, &p) ||
+        eas_program_run(p, leaves, args, NULL, NULL, results))
+        fail_msg("seed %llu: compiled (v%d ...): %s\n%s", (unsigned long long)seed, which[0],
+                 eas_error_message(), story.at);
     for (int i = 0; i < n; i++) {
         compare(which[i], results[i], "compiled", seed);
         eas_node_release(results[i]);
@@ -452,7 +474,8 @@ static uint64_t identities, zeros, infinite;
 
 static void complain(const derivative *d, const char *what)
 {
-    fail_msg("seed %llu: derivative of v%d (lanes %d, extra %d): %s\n%s", (unsigned long long)d->graph, d->of, d->lanes, d->extra, what, story.at);
+    fail_msg("seed %llu: derivative of v%d (lanes %d, extra %d): %s\n%s", (unsigned long long)d->graph, d->of,
+             d->lanes, d->extra, what, story.at);
 }
 
 static void drop_slopes(slopes *s)
@@ -477,8 +500,9 @@ static void complain_of_types(const derivative *d, const char *what, const eas_n
 
 static void same_type(const derivative *d, const eas_node *t, const eas_node *x, const char *what)
 {
-    bool fits = t->dtype == x->dtype && node_logical_rank(t) == node_logical_rank(x) &&
-                !memcmp(node_logical_shape(t), node_logical_shape(x), sizeof(eas_dim) * (size_t)node_logical_rank(x));
+    bool fits =
+        t->dtype == x->dtype && node_logical_rank(t) == node_logical_rank(x) &&
+        !memcmp(node_logical_shape(t), node_logical_shape(x), sizeof(eas_dim) * (size_t)node_logical_rank(x));
     if (!fits || (t->batch_dims != x->batch_dims && !d->lanes && !d->extra))
         complain_of_types(d, what, t, x);
 }
@@ -486,7 +510,8 @@ static void same_type(const derivative *d, const eas_node *t, const eas_node *x,
 /* Both modes, from t and ct. */
 static void record(const derivative *d, eas_node *const *in, eas_node *out, slopes *s)
 {
-    if (eas_nodes_jvp(d->nvars, in, s->t, 1, &out, d->lanes, &s->jt) || eas_nodes_vjp(d->nvars, in, 1, &out, &s->ct, d->lanes, s->grads))
+    if (eas_nodes_jvp(d->nvars, in, s->t, 1, &out, d->lanes, &s->jt) ||
+        eas_nodes_vjp(d->nvars, in, 1, &out, &s->ct, d->lanes, s->grads))
         complain(d, eas_error_message());
     if (s->jt)
         same_type(d, s->jt, out, "J t is");
@@ -503,10 +528,12 @@ static void on_device(const derivative *d, eas_device *dev, slopes *s)
     for (int i = 0; i < d->nvars; i++) {
         in[i] = dev == ref ? pool[d->vars[i]].ref : pool[d->vars[i]].cpu;
         if (!d->constant[i])
-            all[n++] = s->t[i] = leaf(dev, (eas_dtype)in[i]->dtype, in[i]->rank, node_shape(in[i]), in[i]->batch_dims, d->seeds[i]);
+            all[n++] = s->t[i] = leaf(dev, (eas_dtype)in[i]->dtype, in[i]->rank, node_shape(in[i]),
+                                      in[i]->batch_dims, d->seeds[i]);
     }
     memcpy(shape + d->extra, node_shape(out), sizeof *shape * out->rank);
-    all[n++] = s->ct = leaf(dev, (eas_dtype)out->dtype, out->rank + d->extra, shape, out->batch_dims + d->extra, d->seeds[MAX_LEAVES]);
+    all[n++] = s->ct = leaf(dev, (eas_dtype)out->dtype, out->rank + d->extra, shape,
+                            out->batch_dims + d->extra, d->seeds[MAX_LEAVES]);
     record(d, in, out, s);
     if (s->jt)
         all[n++] = s->jt;
@@ -520,7 +547,8 @@ static void on_device(const derivative *d, eas_device *dev, slopes *s)
 /* Over placeholders, those of tangents after those of leaves. */
 static void as_derived_program(const derivative *d, int leaves, const slopes *given, slopes *s)
 {
-    eas_node *inputs[2 * MAX_LEAVES + 1], *args[2 * MAX_LEAVES + 1], *in[MAX_LEAVES], *outs[MAX_LEAVES + 1], *results[MAX_LEAVES + 1];
+    eas_node *inputs[2 * MAX_LEAVES + 1], *args[2 * MAX_LEAVES + 1], *in[MAX_LEAVES], *outs[MAX_LEAVES + 1],
+        *results[MAX_LEAVES + 1];
     eas_node *out = pool[d->of].sym;
     eas_dim shape[GRAPH_MAX_RANK + 1] = {2};
     eas_program *p = NULL;
@@ -534,12 +562,16 @@ static void as_derived_program(const derivative *d, int leaves, const slopes *gi
         const eas_node *x = in[i] = pool[d->vars[i]].sym;
         if (d->constant[i])
             continue;
-        assert_int_equal(eas_node_input(n, (eas_dtype)x->dtype, x->rank, node_shape(x), x->batch_dims, cpu, &r.t[i]), EAS_OK);
+        assert_int_equal(
+            eas_node_input(n, (eas_dtype)x->dtype, x->rank, node_shape(x), x->batch_dims, cpu, &r.t[i]),
+            EAS_OK);
         args[n] = given->t[i];
         inputs[n++] = r.t[i];
     }
     memcpy(shape + d->extra, node_shape(out), sizeof *shape * out->rank);
-    assert_int_equal(eas_node_input(n, (eas_dtype)out->dtype, out->rank + d->extra, shape, out->batch_dims + d->extra, cpu, &r.ct), EAS_OK);
+    assert_int_equal(eas_node_input(n, (eas_dtype)out->dtype, out->rank + d->extra, shape,
+                                    out->batch_dims + d->extra, cpu, &r.ct),
+                     EAS_OK);
     args[n] = given->ct;
     inputs[n++] = r.ct;
     record(d, in, out, &r);
@@ -548,7 +580,8 @@ static void as_derived_program(const derivative *d, int leaves, const slopes *gi
     for (int i = 0; i < d->nvars; i++)
         if (r.grads[i])
             outs[m++] = r.grads[i];
-    if (m && (eas_program_new(n, inputs, m, outs, cpu, &p) || eas_program_run(p, n, args, NULL, NULL, results)))
+    if (m &&
+        (eas_program_new(n, inputs, m, outs, cpu, &p) || eas_program_run(p, n, args, NULL, NULL, results)))
         complain(d, eas_error_message());
     m = 0;
     if (r.jt)
@@ -657,7 +690,8 @@ static void same_slope(const derivative *d, const eas_node *x, const eas_node *y
     for (int64_t i = 0; i < elements(any_of); i++) {
         double v = x ? item(x, i) : 0, w = y ? item(y, i) : 0;
         if (!(fabs(v - w) <= 10 * coarseness() * scale)) {
-            snprintf(text, sizeof text, "element %lld of %s is %.12g on ref, and %.12g", (long long)i, what, v, w);
+            snprintf(text, sizeof text, "element %lld of %s is %.12g on ref, and %.12g", (long long)i, what,
+                     v, w);
             complain(d, text);
         }
     }
@@ -736,7 +770,8 @@ static void one_graph(uint64_t seed)
         differentiate_some(leaves, seed);
     for (int i = 0; i < npool; i++)
         roots[i] = pool[i].cpu;
-    if (eas_nodes_realize(npool > first + 4 ? 3 : npool, npool > first + 4 ? roots + npool - 3 : roots, cpu, NULL))
+    if (eas_nodes_realize(npool > first + 4 ? 3 : npool, npool > first + 4 ? roots + npool - 3 : roots, cpu,
+                          NULL))
         fail_msg("seed %llu: %s\n%s", (unsigned long long)seed, eas_error_message(), story.at);
     if (eas_nodes_realize(npool, roots, cpu, NULL)) /* the rest, partly from what there is now */
         fail_msg("seed %llu: %s\n%s", (unsigned long long)seed, eas_error_message(), story.at);
@@ -757,8 +792,8 @@ static void random_graphs(void **state)
     assert_int_equal(eas_device_get("cpu", &cpu), EAS_OK);
     for (uint64_t i = 0; i < graphs; i++)
         one_graph(first_seed + i);
-    print_message("%llu derivatives: %llu of them zero; %llu more are not finite\n", (unsigned long long)identities, (unsigned long long)zeros,
-                  (unsigned long long)infinite);
+    print_message("%llu derivatives: %llu of them zero; %llu more are not finite\n",
+                  (unsigned long long)identities, (unsigned long long)zeros, (unsigned long long)infinite);
 }
 
 int main(int argc, char **argv)

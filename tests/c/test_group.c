@@ -1,4 +1,5 @@
-/* test_group.c: functions over the threads of a simdgroup and of a group: on ref, cpu and as MSL, against plain C, and what is refused. */
+/* test_group.c: functions over the threads of a simdgroup and of a group: on ref, cpu and as MSL, against
+ * plain C, and what is refused. */
 #include "everywhere.h"
 
 #include "../../src/dev/dev.h"
@@ -6,15 +7,22 @@
 static const uint16_t joins[] = {IR_ADD, IR_MUL, IR_MIN, IR_MAX, IR_AND, IR_OR, IR_XOR};
 enum { NJOINS = sizeof joins / sizeof *joins };
 
-static int takes(uint16_t op, eas_dtype dt) { return ir_rows[op].classes & (dtype_is_float(dt) ? IR_F : dt == EAS_BOOL ? IR_B : IR_I); }
+static int takes(uint16_t op, eas_dtype dt)
+{
+    return ir_rows[op].classes & (dtype_is_float(dt) ? IR_F : dt == EAS_BOOL ? IR_B : IR_I);
+}
 
 /* i-th result of each thread into r */
-static void put(eas_value r, eas_value t, int i, int64_t n, eas_value x) { store(r, op2("add", t, num(i * n)), x); }
+static void put(eas_value r, eas_value t, int i, int64_t n, eas_value x)
+{
+    store(r, op2("add", t, num(i * n)), x);
+}
 
 static void simd_case(eas_dtype dt, int64_t n)
 {
     begin("lanes_of_%s_%d", eas_dtype_name(dt), (int)n);
-    eas_value x = eas_builder_param_buffer(b, "x", dt), r = eas_builder_param_buffer(b, "r", dt), t = eas_builder_tid(b, 0, n), v = load(x, t);
+    eas_value x = eas_builder_param_buffer(b, "x", dt), r = eas_builder_param_buffer(b, "r", dt),
+              t = eas_builder_tid(b, 0, n), v = load(x, t);
     int k = 0;
     for (int i = 0; i < NJOINS; i++)
         if (takes(joins[i], dt))
@@ -30,7 +38,8 @@ static void simd_case(eas_dtype dt, int64_t n)
 static void shuffle_case(eas_dtype dt, int64_t n)
 {
     begin("shuffle_of_%s_%d", eas_dtype_name(dt), (int)n);
-    eas_value x = eas_builder_param_buffer(b, "x", dt), i = eas_builder_param_buffer(b, "i", EAS_I32), r = eas_builder_param_buffer(b, "r", dt);
+    eas_value x = eas_builder_param_buffer(b, "x", dt), i = eas_builder_param_buffer(b, "i", EAS_I32),
+              r = eas_builder_param_buffer(b, "r", dt);
     eas_value N = eas_builder_param_scalar(b, "N", EAS_I64, 1), t = eas_builder_tid(b, 0, n), v = load(x, t);
     eas_value deltas[] = {num(1), num(3), num(16), num(31), N, eas_builder_cast(b, load(i, t), EAS_I16)};
     int k = 0;
@@ -45,7 +54,8 @@ static void shuffle_case(eas_dtype dt, int64_t n)
 static void group_case(eas_dtype dt, int64_t n)
 {
     begin("group_of_%s_%d", eas_dtype_name(dt), (int)n);
-    eas_value x = eas_builder_param_buffer(b, "x", dt), r = eas_builder_param_buffer(b, "r", dt), t = eas_builder_tid(b, 0, n), v = load(x, t);
+    eas_value x = eas_builder_param_buffer(b, "x", dt), r = eas_builder_param_buffer(b, "r", dt),
+              t = eas_builder_tid(b, 0, n), v = load(x, t);
     int k = 0;
     for (int i = 0; i < NJOINS; i++)
         if (takes(joins[i], dt))
@@ -64,9 +74,11 @@ static void control_case(int64_t n)
     begin("control_%d", (int)n);
     eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), r = eas_builder_param_buffer(b, "r", EAS_F32),
               N = eas_builder_param_scalar(b, "N", EAS_I64, 1);
-    eas_value t = eas_builder_tid(b, 0, n), init[2] = {load(x, t), eas_builder_const_typed(b, EAS_F32, 0, 0)}, iv, c[2], out[2], m;
+    eas_value t = eas_builder_tid(b, 0, n), init[2] = {load(x, t), eas_builder_const_typed(b, EAS_F32, 0, 0)},
+              iv, c[2], out[2], m;
     eas_builder_loop_begin(b, num(0), N, num(1), 2, init, &iv, c);
-    eas_value next[2] = {op2("mul", eas_builder_simd_shuffle(b, EAS_SHUFFLE_DOWN, c[0], num(1)), eas_builder_const_float(b, 0.5)),
+    eas_value next[2] = {op2("mul", eas_builder_simd_shuffle(b, EAS_SHUFFLE_DOWN, c[0], num(1)),
+                             eas_builder_const_float(b, 0.5)),
                          op2("add", c[1], eas_builder_tg_reduce(b, IR_ADD, c[0]))};
     eas_builder_if_begin(b, op2("eq", op2("mod", iv, num(2)), num(0)));
     eas_value yes = eas_builder_simd_reduce(b, IR_MAX, next[0]);
@@ -136,8 +148,8 @@ static void test_the_order_of_joining(void **state)
         for (int i = 0; i < p; i++)
             group[i] += group[p + i];
     begin("order");
-    eas_value bx = eas_builder_param_buffer(b, "x", EAS_F32), br = eas_builder_param_buffer(b, "r", EAS_F32), t = eas_builder_tid(b, 0, N),
-              v = load(bx, t);
+    eas_value bx = eas_builder_param_buffer(b, "x", EAS_F32), br = eas_builder_param_buffer(b, "r", EAS_F32),
+              t = eas_builder_tid(b, 0, N), v = load(bx, t);
     put(br, t, 0, N, eas_builder_simd_reduce(b, IR_ADD, v));
     put(br, t, 1, N, eas_builder_simd_scan(b, v, 0));
     put(br, t, 2, N, eas_builder_tg_reduce(b, IR_ADD, v));
@@ -161,8 +173,8 @@ static void test_all_lanes_agree(void **state)
     for (int i = 0; i < 32; i++)
         x[i] = i % 3 ? 0.0f : -0.0f;
     begin("agree");
-    eas_value bx = eas_builder_param_buffer(b, "x", EAS_F32), br = eas_builder_param_buffer(b, "r", EAS_F32), t = eas_builder_tid(b, 0, 32),
-              v = load(bx, t);
+    eas_value bx = eas_builder_param_buffer(b, "x", EAS_F32), br = eas_builder_param_buffer(b, "r", EAS_F32),
+              t = eas_builder_tid(b, 0, 32), v = load(bx, t);
     put(br, t, 0, 32, eas_builder_simd_reduce(b, IR_MIN, v));
     put(br, t, 1, 32, eas_builder_simd_reduce(b, IR_MAX, v));
     everywhere *w = end(1);
@@ -224,10 +236,13 @@ static void test_refused(void **state)
     assert_int_equal(eas_builder_tg_reduce(b, IR_SUB, eas_builder_tid(b, 0, 32)), 0);
     says("cannot join values by \"sub\"");
     begin("floats");
-    assert_int_equal(eas_builder_simd_reduce(b, IR_XOR, eas_builder_cast(b, eas_builder_tid(b, 0, 32), EAS_F32)), 0);
+    assert_int_equal(
+        eas_builder_simd_reduce(b, IR_XOR, eas_builder_cast(b, eas_builder_tid(b, 0, 32), EAS_F32)), 0);
     says("\"xor\" is not defined for f32");
     begin("lane");
-    assert_int_equal(eas_builder_simd_shuffle(b, EAS_SHUFFLE_LANE, eas_builder_tid(b, 0, 32), eas_builder_const_float(b, 1.5)), 0);
+    assert_int_equal(eas_builder_simd_shuffle(b, EAS_SHUFFLE_LANE, eas_builder_tid(b, 0, 32),
+                                              eas_builder_const_float(b, 1.5)),
+                     0);
     says("the lane must be an integer, not f32");
     begin("kind");
     assert_int_equal(eas_builder_simd_shuffle(b, (eas_shuffle)9, eas_builder_tid(b, 0, 32), num(1)), 0);
@@ -260,18 +275,22 @@ static void test_hidden_memory_counts(void **state)
         eas_ir *ir;
         eas_builder *b;
         assert_int_equal(eas_builder_new("k", 0, &b), EAS_OK);
-        eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), t = eas_builder_tid(b, 0, 64), a = eas_builder_alloc_tg(b, 200, EAS_F32),
-                  v = eas_builder_load(b, x, t, 0, 0);
+        eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), t = eas_builder_tid(b, 0, 64),
+                  a = eas_builder_alloc_tg(b, 200, EAS_F32), v = eas_builder_load(b, x, t, 0, 0);
         eas_builder_store(b, a, t, v, 0);
         eas_builder_barrier(b);
         v = eas_builder_load(b, a, t, 0, 0);
-        eas_builder_store(b, x, t, shuffles ? eas_builder_simd_shuffle(b, EAS_SHUFFLE_XOR, v, eas_builder_const_int(b, 1)) : v, 0);
+        eas_builder_store(
+            b, x, t,
+            shuffles ? eas_builder_simd_shuffle(b, EAS_SHUFFLE_XOR, v, eas_builder_const_int(b, 1)) : v, 0);
         assert_int_equal(eas_builder_finish(b, &ir), EAS_OK);
         assert_int_equal(gen_opencl_tg(ir), shuffles ? 512 : 0);
         assert_int_equal(dev_check(&d, ir), shuffles ? EAS_ERR_VALUE : EAS_OK);
         if (shuffles) {
-            assert_non_null(strstr(eas_error_message(), "needs 1312 bytes of threadgroup memory; device \"small\" has 1024"));
-            assert_non_null(strstr(eas_error_message(), "from one thread of a simdgroup to another: 512 bytes"));
+            assert_non_null(strstr(eas_error_message(),
+                                   "needs 1312 bytes of threadgroup memory; device \"small\" has 1024"));
+            assert_non_null(
+                strstr(eas_error_message(), "from one thread of a simdgroup to another: 512 bytes"));
         }
         eas_builder_free(b);
         eas_ir_release(ir);

@@ -1,4 +1,5 @@
-/* Tensors in files, from C: safetensors, npy, npz there and back, slices, what is refused; quantized matrices. */
+/* Tensors in files, from C: safetensors, npy, npz there and back, slices, what is refused; quantized
+ * matrices. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,7 +62,8 @@ static void there_and_back(void **state)
         eas_node *n, *part;
         char *text;
         int safe = k >= 2;
-        ok(eas_weights_save(file(names[safe]), 2, (const char *[]){"x", "y/\"z\""}, nodes, safe, (const char *[]){"key", "value"}, k == 1, NULL));
+        ok(eas_weights_save(file(names[safe]), 2, (const char *[]){"x", "y/\"z\""}, nodes, safe,
+                            (const char *[]){"key", "value"}, k == 1, NULL));
         ok(eas_weights_open(path, &w));
         assert_int_equal(eas_weights_count(w), 2);
         assert_string_equal(eas_weights_format(w), safe ? "safetensors" : "npz");
@@ -74,7 +76,8 @@ static void there_and_back(void **state)
         assert_memory_equal(data_of(n), f, sizeof f);
         ok(eas_weights_slice(w, at, (int64_t[]){1, 0}, (int64_t[]){1, 3}, &part));
         assert_memory_equal(data_of(part), f + 3, 12);
-        assert_int_equal(eas_weights_slice(w, at, (int64_t[]){1, 0}, (int64_t[]){2, 3}, &part), EAS_ERR_INDEX);
+        assert_int_equal(eas_weights_slice(w, at, (int64_t[]){1, 0}, (int64_t[]){2, 3}, &part),
+                         EAS_ERR_INDEX);
         assert_int_equal(eas_weights_find(w, "none"), -1);
         assert_int_equal(eas_weights_node(w, 2, &part), EAS_ERR_INDEX);
         if (safe) {
@@ -114,11 +117,17 @@ static void refuses(void **state)
     (void)state;
     ok(parsed("{}", 0));
     ok(parsed("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}   ", 8));
-    assert_int_equal(parsed("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9), EAS_ERR_VALUE);
-    assert_int_equal(parsed("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 7), EAS_ERR_VALUE);
-    assert_int_equal(parsed("{\"a\":{\"dtype\":\"F32\",\"shape\":[2,2,4611686018427387904],\"data_offsets\":[0,8]}}", 8), EAS_ERR_VALUE);
+    assert_int_equal(parsed("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9),
+                     EAS_ERR_VALUE);
+    assert_int_equal(parsed("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 7),
+                     EAS_ERR_VALUE);
     assert_int_equal(
-        parsed("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8),
+        parsed("{\"a\":{\"dtype\":\"F32\",\"shape\":[2,2,4611686018427387904],\"data_offsets\":[0,8]}}", 8),
+        EAS_ERR_VALUE);
+    assert_int_equal(
+        parsed(
+            "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+            8),
         EAS_ERR_VALUE);
     assert_non_null(strstr(eas_error_message(), "overlaps"));
     assert_int_equal(parsed(" {}", 0), EAS_ERR_VALUE);
@@ -170,7 +179,8 @@ static void quantized(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(there_and_back), cmocka_unit_test(refuses), cmocka_unit_test(quantized)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(there_and_back), cmocka_unit_test(refuses),
+                                       cmocka_unit_test(quantized)};
     if (!mkdtemp(folder))
         return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

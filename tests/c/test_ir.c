@@ -1,4 +1,5 @@
-/* test_ir.c: the IR by itself: text form, every rule of the verifier broken once, simplifier, intervals, forms, interpreter. */
+/* test_ir.c: the IR by itself: text form, every rule of the verifier broken once, simplifier, intervals,
+ * forms, interpreter. */
 #include "../../src/ir/ir.h"
 
 #include <math.h>
@@ -31,20 +32,25 @@ static char *print(const eas_ir *ir, int lines)
 
 static const char *const whole[] = {
     K("", ""),
-    "file 1 \"a \\\"b\\\\ c.py\"\nfile 2 \"x\"\n" K("buf<f32> a, f64 s",
-                                                    "  %3 = const 0 : i64 @1:12\n  %4 = load %1, %3 : f32 @2:4294967295\n  store %1, %3, %4\n"),
+    "file 1 \"a \\\"b\\\\ c.py\"\nfile 2 \"x\"\n" K(
+        "buf<f32> a, f64 s",
+        "  %3 = const 0 : i64 @1:12\n  %4 = load %1, %3 : f32 @2:4294967295\n  store %1, %3, %4\n"),
     K("buf<bf16> a",
       "  %2 = const -0.0 : bf16\n  %3 = const inf : f64\n  %4 = const nan : f32\n  %5 = const nan:0x7f800001 : f32\n  %6 = const true : bool\n"
       "  %7 = const 18446744073709551615 : u64\n  %8 = const -9223372036854775808 : i64\n  %9 = const 0.1 : f32\n  %10 = const 5e-324 : f64\n"),
-    K("i64 n", "  %2 = const 0 : i64\n  %3 = const 1 : i64\n  %4 = const 1.0 : f32\n  %5, %6 = loop %2, %1, %3, %4 : i64, f32\n    %7 = add %6, %6 : "
-               "f32\n  %8 = endloop %7 : f32\n"
-               "  %9 = gt %8, %4 : bool\n  if %9\n  else %8\n  %10 = endif %4 : f32\n  %11 = while %2 : i64\n    %12 = lt %11, %1 : bool\n  do %12\n "
-               "   %13 = add %11, %3 : i64\n  %14 = endwhile %13 : i64\n"),
-    K("bool c, f32 x", "  assert \"a \\\"quoted\\\" \\\\ line\\x0a; no comment\" %1\n  assert \"\" %1, %1\n  print \"x {} {{}}\" %2\n  print "
-                       "\"none\"\n  print \"none\" %1\n"),
-    K("buf<f16> a", "  %2 = thread_id 64 : i64\n  %3 = alloc_tg : tg<f16>[64]\n  barrier\n  %4 = mma_zero : frag\n  %5 = lane_id : i64\n  %6 = sg_id "
-                    ": u32\n  %7 = local_id 1 : i64\n  mma_store %1, %2, %2, %4\n"),
-    K("buf<i8> a", "  %2 = arange -4 : i32[7]\n  %3 = reshape %2 : i32[7,1]\n  %4 = broadcast %3 : i32[7,3]\n"),
+    K("i64 n",
+      "  %2 = const 0 : i64\n  %3 = const 1 : i64\n  %4 = const 1.0 : f32\n  %5, %6 = loop %2, %1, %3, %4 : i64, f32\n    %7 = add %6, %6 : "
+      "f32\n  %8 = endloop %7 : f32\n"
+      "  %9 = gt %8, %4 : bool\n  if %9\n  else %8\n  %10 = endif %4 : f32\n  %11 = while %2 : i64\n    %12 = lt %11, %1 : bool\n  do %12\n "
+      "   %13 = add %11, %3 : i64\n  %14 = endwhile %13 : i64\n"),
+    K("bool c, f32 x",
+      "  assert \"a \\\"quoted\\\" \\\\ line\\x0a; no comment\" %1\n  assert \"\" %1, %1\n  print \"x {} {{}}\" %2\n  print "
+      "\"none\"\n  print \"none\" %1\n"),
+    K("buf<f16> a",
+      "  %2 = thread_id 64 : i64\n  %3 = alloc_tg : tg<f16>[64]\n  barrier\n  %4 = mma_zero : frag\n  %5 = lane_id : i64\n  %6 = sg_id "
+      ": u32\n  %7 = local_id 1 : i64\n  mma_store %1, %2, %2, %4\n"),
+    K("buf<i8> a",
+      "  %2 = arange -4 : i32[7]\n  %3 = reshape %2 : i32[7,1]\n  %4 = broadcast %3 : i32[7,3]\n"),
 };
 
 static void text_form_is_its_own_inverse(void **state)
@@ -66,7 +72,8 @@ static void text_form_is_its_own_inverse(void **state)
 static void comments_and_blank_lines_are_skipped(void **state)
 {
     (void)state;
-    eas_ir *ir = parse("; a comment\n\nkernel k(i64 n) { ; here too\n\n  %2 = add %1, %1 : i64 ; and here\n}\n\n");
+    eas_ir *ir =
+        parse("; a comment\n\nkernel k(i64 n) { ; here too\n\n  %2 = add %1, %1 : i64 ; and here\n}\n\n");
     assert_int_equal(eas_ir_insn_count(ir), 1);
     eas_ir_release(ir);
 }
@@ -108,7 +115,8 @@ static void bad_text_is_refused_with_the_reason(void **state)
         eas_ir *ir = NULL;
         eas_status st = eas_ir_parse(bad_text[i].text, strlen(bad_text[i].text), &ir);
         if (!st || !strstr(eas_error_message(), bad_text[i].why))
-            fail_msg("expected \"%s\", got %d \"%s\" for\n%s", bad_text[i].why, st, eas_error_message(), bad_text[i].text);
+            fail_msg("expected \"%s\", got %d \"%s\" for\n%s", bad_text[i].why, st, eas_error_message(),
+                     bad_text[i].text);
         assert_null(ir);
     }
 }
@@ -147,8 +155,11 @@ static const struct {
     {K("", "  %1 = alloc_tg : f32\n"), "malformed"},
     {K("buf<i32> a, i64 i", "  %3 = dot %1, %2, %2, %1, %2, %2, %2 : f32\n"), "float buffers"},
     {K("buf<f32> a, f32 i", "  %3 = dot %1, %2, %2, %1, %2, %2, %2 : f32\n"), "integer"},
-    {K("buf<f64> a, i64 i", "  %3 = thread_id 32 : i64\n  %4 = mma_zero : frag\n  %5 = mma %1, %2, %2, %1, %2, %2, %4 : frag\n"), "f16 or f32"},
-    {K("buf<f32> a, i64 i", "  %3 = thread_id 32 : i64\n  %4 = mma %1, %2, %2, %1, %2, %2, %2 : frag\n"), "fragment"},
+    {K("buf<f64> a, i64 i",
+       "  %3 = thread_id 32 : i64\n  %4 = mma_zero : frag\n  %5 = mma %1, %2, %2, %1, %2, %2, %4 : frag\n"),
+     "f16 or f32"},
+    {K("buf<f32> a, i64 i", "  %3 = thread_id 32 : i64\n  %4 = mma %1, %2, %2, %1, %2, %2, %2 : frag\n"),
+     "fragment"},
     {K("i64 i", "  %2 = bounds %1, %1 : bool\n"), "expected a buffer"},
     {K("i64 i", "  assert \"x\" %1\n"), "mask is i64"},
     {K("bool c", "  assert %1\n"), "expected"},
@@ -160,7 +171,8 @@ static const struct {
     {K("i64 n, i32 m", "  %3 = loop %1, %2, %1 : i64\n  endloop\n"), "types differ"},
     {K("f32 n", "  %2 = loop %1, %1, %1 : f32\n  endloop\n"), "integer"},
     {K("i64 n", "  %2 = loop %1, %1 : i64\n"), "lo, hi, step"},
-    {K("i64 n, f32 x", "  %3, %4 = loop %1, %1, %1, %2 : i64, f32\n  %5 = endloop %3 : i64\n"), "another type"},
+    {K("i64 n, f32 x", "  %3, %4 = loop %1, %1, %1, %2 : i64, f32\n  %5 = endloop %3 : i64\n"),
+     "another type"},
     {K("i64 n, f32 x", "  %3, %4 = loop %1, %1, %1, %2 : i64, f32\n  endloop\n"), "expected 1"},
     {K("buf<f32> a, i64 n", "  %3, %4 = loop %2, %2, %2, %1 : i64, buf<f32>\n"), "carried"},
     {K("i64 n", "  if %1\n  endif\n"), "bool scalar"},
@@ -168,23 +180,34 @@ static const struct {
     {K("bool c, f32 x", "  if %1\n  else %2\n  endif\n"), "expected 1"},
     {K("bool c, f32 x", "  if %1\n  %3 = endif %2 : f32\n"), "expected 0"},
     {K("bool c", "  if %1\n  else\n  else\n  endif\n"), "twice"},
-    {K("bool c, i64 n", "  if %1\n    %3 = add %2, %2 : i64\n  endif\n  %4 = add %3, %3 : i64\n"), "not defined here"},
-    {K("bool c, i64 n", "  if %1\n    %3 = add %2, %2 : i64\n  else\n    %4 = add %3, %3 : i64\n  endif\n"), "not defined here"},
+    {K("bool c, i64 n", "  if %1\n    %3 = add %2, %2 : i64\n  endif\n  %4 = add %3, %3 : i64\n"),
+     "not defined here"},
+    {K("bool c, i64 n", "  if %1\n    %3 = add %2, %2 : i64\n  else\n    %4 = add %3, %3 : i64\n  endif\n"),
+     "not defined here"},
     {K("i64 n", "  %2 = loop %1, %1, %1 : i64\n  endloop\n  %3 = add %2, %2 : i64\n"), "not defined here"},
     {K("i64 n", "  %2 = while %1 : i64\n  %3 = endwhile %2 : i64\n"), "no condition"},
-    {K("bool c", "  if %1\n    %2 = alloc_tg : tg<f32>[4]\n  endif\n  %3 = const 0 : i64\n  %4 = load %2, %3 : f32\n"), "is not defined here"},
-    {K("f32 x", "  %2 = thread_id 48 : i64\n  %3 = simd_shuffle %1, %2 : f32\n"), "multiple of 32 threads; this one has 48"},
+    {K("bool c",
+       "  if %1\n    %2 = alloc_tg : tg<f32>[4]\n  endif\n  %3 = const 0 : i64\n  %4 = load %2, %3 : f32\n"),
+     "is not defined here"},
+    {K("f32 x", "  %2 = thread_id 48 : i64\n  %3 = simd_shuffle %1, %2 : f32\n"),
+     "multiple of 32 threads; this one has 48"},
     {K("f32 x", "  %2 = const 0 : i64\n  %3 = simd_shuffle %1, %2 : f32\n"), "call tid"},
-    {K("f32 x", "  %2 = thread_id 32 : i64\n  %3 = const 4 : i64\n  %4 = lt %2, %3 : bool\n  if %4\n    %5 = simd_shuffle %1, %2 : f32\n  endif\n"),
+    {K("f32 x",
+       "  %2 = thread_id 32 : i64\n  %3 = const 4 : i64\n  %4 = lt %2, %3 : bool\n  if %4\n    %5 = simd_shuffle %1, %2 : f32\n  endif\n"),
      "the same for the whole group"},
     {K("f32 x", "  %2 = thread_id 32 : i64\n  %3 = simd_shuffle %1, %1 : f32\n"), "expected an integer"},
     /* modes */
     {K("", "  %1 = arange 0 : i64[4]\n  %2 = thread_id 4 : i64\n"), "mixes"},
     {K("", "  %1 = thread_id 4 : i64\n  %2 = thread_id 8 : i64\n"), "threads elsewhere"},
     {K("", "  %1 = lane_id : i64\n"), "never says how many"},
-    {K("", "  %1 = thread_id 64 : i64\n  %2 = const 3 : i64\n  %3 = lt %1, %2 : bool\n  if %3\n    barrier\n  endif\n"), "differ between threads"},
-    {K("", "  %1 = thread_id 64 : i64\n  %2 = const 1 : i64\n  %3 = loop %2, %1, %2 : i64\n    barrier\n  endloop\n"), "differ between threads"},
-    {K("", "  %1 = thread_id 64 : i64\n  %2 = while %1 : i64\n    %3 = lt %2, %1 : bool\n  do %3\n    barrier\n  %4 = endwhile %2 : i64\n"),
+    {K("",
+       "  %1 = thread_id 64 : i64\n  %2 = const 3 : i64\n  %3 = lt %1, %2 : bool\n  if %3\n    barrier\n  endif\n"),
+     "differ between threads"},
+    {K("",
+       "  %1 = thread_id 64 : i64\n  %2 = const 1 : i64\n  %3 = loop %2, %1, %2 : i64\n    barrier\n  endloop\n"),
+     "differ between threads"},
+    {K("",
+       "  %1 = thread_id 64 : i64\n  %2 = while %1 : i64\n    %3 = lt %2, %1 : bool\n  do %3\n    barrier\n  %4 = endwhile %2 : i64\n"),
      "differ between threads"},
 };
 
@@ -195,11 +218,13 @@ static void every_rule_is_enforced(void **state)
         eas_ir *ir = NULL;
         eas_status st = eas_ir_parse(bad_rule[i].text, strlen(bad_rule[i].text), &ir);
         if (!st || !strstr(eas_error_message(), bad_rule[i].why))
-            fail_msg("expected \"%s\", got %d \"%s\" for\n%s", bad_rule[i].why, st, eas_error_message(), bad_rule[i].text);
+            fail_msg("expected \"%s\", got %d \"%s\" for\n%s", bad_rule[i].why, st, eas_error_message(),
+                     bad_rule[i].text);
     }
 }
 
-/* The verifier does not trust its input: every field of every instruction set to nonsense is noticed or harmless. */
+/* The verifier does not trust its input: every field of every instruction set to nonsense is noticed or
+ * harmless. */
 static void the_verifier_survives_broken_structures(void **state)
 {
     (void)state;
@@ -235,43 +260,63 @@ static const struct {
     const char *what, *from, *want;
 } simple[] = {
     {"constants fold",
-     K("buf<i64> a", "  %2 = const 6 : i64\n  %3 = const 7 : i64\n  %4 = mul %2, %3 : i64\n  %5 = const 0 : i64\n  store %1, %5, %4\n"),
+     K("buf<i64> a",
+       "  %2 = const 6 : i64\n  %3 = const 7 : i64\n  %4 = mul %2, %3 : i64\n  %5 = const 0 : i64\n  store %1, %5, %4\n"),
      "const 42 : i64"},
     {"floor division folds as Python's",
-     K("buf<i64> a", "  %2 = const -7 : i64\n  %3 = const 2 : i64\n  %4 = floordiv %2, %3 : i64\n  %5 = const 0 : i64\n  store %1, %5, %4\n"),
+     K("buf<i64> a",
+       "  %2 = const -7 : i64\n  %3 = const 2 : i64\n  %4 = floordiv %2, %3 : i64\n  %5 = const 0 : i64\n  store %1, %5, %4\n"),
      "const -4 : i64"},
-    {"x + 0", K("buf<i64> a, i64 x", "  %3 = const 0 : i64\n  %4 = add %2, %3 : i64\n  store %1, %3, %4\n"), "store %1, %3, %2"},
-    {"x * 1", K("buf<f32> a, f32 x", "  %3 = const 1.0 : f32\n  %4 = mul %2, %3 : f32\n  %5 = const 0 : i64\n  store %1, %5, %4\n"),
+    {"x + 0", K("buf<i64> a, i64 x", "  %3 = const 0 : i64\n  %4 = add %2, %3 : i64\n  store %1, %3, %4\n"),
      "store %1, %3, %2"},
-    {"x + 0.0 stays", K("buf<f32> a, f32 x", "  %3 = const 0.0 : f32\n  %4 = add %2, %3 : f32\n  %5 = const 0 : i64\n  store %1, %5, %4\n"), "add "},
-    {"x - x stays for floats", K("buf<f32> a, f32 x", "  %3 = sub %2, %2 : f32\n  %4 = const 0 : i64\n  store %1, %4, %3\n"), "sub "},
+    {"x * 1",
+     K("buf<f32> a, f32 x",
+       "  %3 = const 1.0 : f32\n  %4 = mul %2, %3 : f32\n  %5 = const 0 : i64\n  store %1, %5, %4\n"),
+     "store %1, %3, %2"},
+    {"x + 0.0 stays",
+     K("buf<f32> a, f32 x",
+       "  %3 = const 0.0 : f32\n  %4 = add %2, %3 : f32\n  %5 = const 0 : i64\n  store %1, %5, %4\n"),
+     "add "},
+    {"x - x stays for floats",
+     K("buf<f32> a, f32 x", "  %3 = sub %2, %2 : f32\n  %4 = const 0 : i64\n  store %1, %4, %3\n"), "sub "},
     {"equal values are shared",
-     K("buf<f32> a, f32 x", "  %3 = mul %2, %2 : f32\n  %4 = mul %2, %2 : f32\n  %5 = sub %3, %4 : f32\n  %6 = const 0 : i64\n  store %1, %6, %5\n"),
+     K("buf<f32> a, f32 x",
+       "  %3 = mul %2, %2 : f32\n  %4 = mul %2, %2 : f32\n  %5 = sub %3, %4 : f32\n  %6 = const 0 : i64\n  store %1, %6, %5\n"),
      "sub %3, %3"},
     {"a decided comparison disappears",
-     K("buf<f32> a, f32 x", "  %3 = thread_id 64 : i64\n  %4 = const 64 : i64\n  %5 = lt %3, %4 : bool\n  store %1, %3, %2, %5\n"),
+     K("buf<f32> a, f32 x",
+       "  %3 = thread_id 64 : i64\n  %4 = const 64 : i64\n  %5 = lt %3, %4 : bool\n  store %1, %3, %2, %5\n"),
      "store %1, %3, %2\n"},
     {"tid + i*NT < LIMIT",
-     K("buf<f32> a, f32 x", "  %3 = thread_id 64 : i64\n  %4 = const 192 : i64\n  %5 = add %3, %4 : i64\n  %6 = const 256 : i64\n  %7 = lt %5, %6 : "
-                            "bool\n  store %1, %5, %2, %7\n"),
+     K("buf<f32> a, f32 x",
+       "  %3 = thread_id 64 : i64\n  %4 = const 192 : i64\n  %5 = add %3, %4 : i64\n  %6 = const 256 : i64\n  %7 = lt %5, %6 : "
+       "bool\n  store %1, %5, %2, %7\n"),
      "store %1, %5, %2\n"},
     {"where on bools is and",
      K("buf<f32> a, f32 x, bool p, bool q",
        "  %5 = const false : bool\n  %6 = where %3, %4, %5 : bool\n  %7 = const 0 : i64\n  store %1, %7, %2, %6\n"),
      "and %3, %4"},
     {"a*b + c is one fma",
-     K("buf<f32> a, f32 x, f32 y", "  %4 = mul %2, %3 : f32\n  %5 = add %4, %2 : f32\n  %6 = const 0 : i64\n  store %1, %6, %5\n"), "fma %2, %3, %2"},
+     K("buf<f32> a, f32 x, f32 y",
+       "  %4 = mul %2, %3 : f32\n  %5 = add %4, %2 : f32\n  %6 = const 0 : i64\n  store %1, %6, %5\n"),
+     "fma %2, %3, %2"},
     {"pid*BLOCK + tid is the place in the grid",
-     K("buf<f32> a, f32 x", "  %3 = program_id 0 : i64\n  %4 = const 64 : i64\n  %5 = mul %3, %4 : i64\n  %6 = thread_id 64 : i64\n  %7 = add %5, %6 "
-                            ": i64\n  store %1, %7, %2\n"),
+     K("buf<f32> a, f32 x",
+       "  %3 = program_id 0 : i64\n  %4 = const 64 : i64\n  %5 = mul %3, %4 : i64\n  %6 = thread_id 64 : i64\n  %7 = add %5, %6 "
+       ": i64\n  store %1, %7, %2\n"),
      "global_id 64"},
     {"a known if is its branch",
-     K("buf<f32> a, f32 x, f32 y", "  %4 = const true : bool\n  if %4\n    %5 = neg %2 : f32\n  else %5\n    %6 = neg %3 : f32\n  %7 = endif %6 : "
-                                   "f32\n  %8 = const 0 : i64\n  store %1, %8, %7\n"),
+     K("buf<f32> a, f32 x, f32 y",
+       "  %4 = const true : bool\n  if %4\n    %5 = neg %2 : f32\n  else %5\n    %6 = neg %3 : f32\n  %7 = endif %6 : "
+       "f32\n  %8 = const 0 : i64\n  store %1, %8, %7\n"),
      "neg %2"},
-    {"x / 4 multiplies", K("buf<f32> a, f32 x", "  %3 = const 4.0 : f32\n  %4 = div %2, %3 : f32\n  %5 = const 0 : i64\n  store %1, %5, %4\n"),
+    {"x / 4 multiplies",
+     K("buf<f32> a, f32 x",
+       "  %3 = const 4.0 : f32\n  %4 = div %2, %3 : f32\n  %5 = const 0 : i64\n  store %1, %5, %4\n"),
      "const 0.25 : f32"},
-    {"what is not needed goes", K("buf<f32> a, f32 x", "  %3 = neg %2 : f32\n  %4 = abs %3 : f32\n  %5 = const 0 : i64\n  store %1, %5, %2\n"),
+    {"what is not needed goes",
+     K("buf<f32> a, f32 x",
+       "  %3 = neg %2 : f32\n  %4 = abs %3 : f32\n  %5 = const 0 : i64\n  store %1, %5, %2\n"),
      "store %1, %3, %2"},
 };
 
@@ -293,9 +338,11 @@ static void simplifications(void **state)
 static void contraction_can_be_switched_off(void **state)
 {
     (void)state;
-    eas_ir *ir = parse("kernel k(buf<f32> a, f32 x) nocontract {\n  %3 = mul %2, %2 : f32\n  %4 = add %3, %2 : f32\n  %5 = const 0 : i64\n  store "
-                       "%1, %5, %4\n}\n"),
-           *s = NULL;
+    eas_ir *
+        ir = parse(
+           "kernel k(buf<f32> a, f32 x) nocontract {\n  %3 = mul %2, %2 : f32\n  %4 = add %3, %2 : f32\n  %5 = const 0 : i64\n  store "
+           "%1, %5, %4\n}\n"),
+       *s = NULL;
     assert_int_equal(eas_ir_simplify(ir, &s), EAS_OK);
     char *t = print(s, 0);
     assert_null(strstr(t, "fma"));
@@ -318,9 +365,11 @@ static void loops_carry_values(void **state)
 {
     (void)state;
     /* out[0] = sum of 10, 7, 4, 1; out[1] = last iv; a swap of two carried values */
-    eas_ir *ir = parse(K("buf<i64> a", "  %2 = const 10 : i64\n  %3 = const 0 : i64\n  %4 = const -3 : i64\n  %5 = const 1 : i64\n"
-                                       "  %6, %7, %8, %9 = loop %2, %3, %4, %3, %3, %5 : i64, i64, i64, i64\n    %10 = add %7, %6 : i64\n"
-                                       "  %11, %12, %13 = endloop %10, %9, %8 : i64, i64, i64\n  store %1, %3, %11\n  store %1, %5, %12\n"));
+    eas_ir *ir = parse(K(
+        "buf<i64> a",
+        "  %2 = const 10 : i64\n  %3 = const 0 : i64\n  %4 = const -3 : i64\n  %5 = const 1 : i64\n"
+        "  %6, %7, %8, %9 = loop %2, %3, %4, %3, %3, %5 : i64, i64, i64, i64\n    %10 = add %7, %6 : i64\n"
+        "  %11, %12, %13 = endloop %10, %9, %8 : i64, i64, i64\n  store %1, %3, %11\n  store %1, %5, %12\n"));
     int64_t out[2] = {-1, -1}, count[1] = {2};
     uint64_t slot[1] = {(uintptr_t)out};
     run(ir, slot, count, 1, EAS_OK);
@@ -333,10 +382,12 @@ static void threads_leave_loops_when_they_are_done(void **state)
 {
     (void)state;
     /* thread t adds 1 t times; then the odd threads negate */
-    eas_ir *ir = parse(K("buf<i64> a", "  %2 = thread_id 8 : i64\n  %3 = const 0 : i64\n  %4 = const 1 : i64\n  %5, %6 = loop %3, %2, %4, %3 : i64, "
-                                       "i64\n    %7 = add %6, %4 : i64\n  %8 = endloop %7 : i64\n"
-                                       "  %9 = const 2 : i64\n  %10 = mod %2, %9 : i64\n  %11 = eq %10, %4 : bool\n  if %11\n    %12 = neg %8 : "
-                                       "i64\n  else %12\n  %13 = endif %8 : i64\n  store %1, %2, %13\n"));
+    eas_ir *ir = parse(K(
+        "buf<i64> a",
+        "  %2 = thread_id 8 : i64\n  %3 = const 0 : i64\n  %4 = const 1 : i64\n  %5, %6 = loop %3, %2, %4, %3 : i64, "
+        "i64\n    %7 = add %6, %4 : i64\n  %8 = endloop %7 : i64\n"
+        "  %9 = const 2 : i64\n  %10 = mod %2, %9 : i64\n  %11 = eq %10, %4 : bool\n  if %11\n    %12 = neg %8 : "
+        "i64\n  else %12\n  %13 = endif %8 : i64\n  store %1, %2, %13\n"));
     int64_t out[8], count[1] = {8};
     uint64_t slot[1] = {(uintptr_t)out};
     run(ir, slot, count, 1, EAS_OK);
@@ -348,8 +399,10 @@ static void threads_leave_loops_when_they_are_done(void **state)
 static void while_leaves_with_the_values_of_the_failed_test(void **state)
 {
     (void)state;
-    eas_ir *ir = parse(K("buf<i64> a, i64 n", "  %3 = const 1 : i64\n  %4 = while %3 : i64\n    %5 = lt %4, %2 : bool\n  do %5\n    %6 = add %4, %4 "
-                                              ": i64\n  %7 = endwhile %6 : i64\n  %8 = const 0 : i64\n  store %1, %8, %7\n"));
+    eas_ir *ir = parse(K(
+        "buf<i64> a, i64 n",
+        "  %3 = const 1 : i64\n  %4 = while %3 : i64\n    %5 = lt %4, %2 : bool\n  do %5\n    %6 = add %4, %4 "
+        ": i64\n  %7 = endwhile %6 : i64\n  %8 = const 0 : i64\n  store %1, %8, %7\n"));
     int64_t out[1] = {0}, count[2] = {1, 0};
     uint64_t slot[2] = {(uintptr_t)out, 100};
     run(ir, slot, count, 1, EAS_OK);
@@ -360,8 +413,10 @@ static void while_leaves_with_the_values_of_the_failed_test(void **state)
 static void barriers_order_threadgroup_memory(void **state)
 {
     (void)state;
-    eas_ir *ir = parse(K("buf<i64> a", "  %2 = thread_id 16 : i64\n  %3 = alloc_tg : tg<i64>[16]\n  store %3, %2, %2\n  barrier\n  %4 = const 15 : "
-                                       "i64\n  %5 = sub %4, %2 : i64\n  %6 = load %3, %5 : i64\n  store %1, %2, %6\n"));
+    eas_ir *ir = parse(K(
+        "buf<i64> a",
+        "  %2 = thread_id 16 : i64\n  %3 = alloc_tg : tg<i64>[16]\n  store %3, %2, %2\n  barrier\n  %4 = const 15 : "
+        "i64\n  %5 = sub %4, %2 : i64\n  %6 = load %3, %5 : i64\n  store %1, %2, %6\n"));
     int64_t out[16], count[1] = {16};
     uint64_t slot[1] = {(uintptr_t)out};
     run(ir, slot, count, 1, EAS_OK);
@@ -374,8 +429,9 @@ static void matrices_multiply(void **state)
 {
     (void)state;
     eas_ir *ir =
-        parse(K("buf<f32> a, buf<f16> b, buf<f32> c", "  %4 = thread_id 32 : i64\n  %5 = const 0 : i64\n  %6 = const 8 : i64\n  %7 = mma_zero : "
-                                                      "frag\n  %8 = mma %1, %5, %6, %2, %5, %6, %7 : frag\n  mma_store %3, %5, %6, %8\n"));
+        parse(K("buf<f32> a, buf<f16> b, buf<f32> c",
+                "  %4 = thread_id 32 : i64\n  %5 = const 0 : i64\n  %6 = const 8 : i64\n  %7 = mma_zero : "
+                "frag\n  %8 = mma %1, %5, %6, %2, %5, %6, %7 : frag\n  mma_store %3, %5, %6, %8\n"));
     float a[64], c[64];
     uint16_t b[64];
     for (int i = 0; i < 64; i++)
@@ -395,10 +451,11 @@ static void matrices_multiply(void **state)
 static void masked_lanes_touch_nothing(void **state)
 {
     (void)state;
-    eas_ir *ir = parse(K("buf<f32> a, i64 n",
-                         "  %3 = arange 0 : i64[8]\n  %4 = const 1000000000000 : i64\n  %5 = broadcast %4 : i64[8]\n  %6 = mul %3, %5 : i64[8]\n  %7 "
-                         "= broadcast %2 : i64[8]\n  %8 = lt %3, %7 : bool[8]\n"
-                         "  %9 = const 7.0 : f32\n  %10 = broadcast %9 : f32[8]\n  %11 = load %1, %6, %8, %10 : f32[8]\n  store %1, %6, %11, %8\n"));
+    eas_ir *ir = parse(K(
+        "buf<f32> a, i64 n",
+        "  %3 = arange 0 : i64[8]\n  %4 = const 1000000000000 : i64\n  %5 = broadcast %4 : i64[8]\n  %6 = mul %3, %5 : i64[8]\n  %7 "
+        "= broadcast %2 : i64[8]\n  %8 = lt %3, %7 : bool[8]\n"
+        "  %9 = const 7.0 : f32\n  %10 = broadcast %9 : f32[8]\n  %11 = load %1, %6, %8, %10 : f32[8]\n  store %1, %6, %11, %8\n"));
     float a[1] = {3};
     int64_t count[2] = {1, 0};
     uint64_t slot[2] = {(uintptr_t)a, 1};
@@ -438,7 +495,8 @@ static void halves_convert_exactly(void **state)
 
 /* ---- intervals ---- */
 
-/* Every integer instruction on random boxes: the result of random points inside must lie in the computed interval. */
+/* Every integer instruction on random boxes: the result of random points inside must lie in the computed
+ * interval. */
 static uint64_t seed = 88172645463325252u;
 static uint64_t next_random(void)
 {
@@ -457,15 +515,18 @@ static int64_t some_int(eas_dtype dt)
     return out;
 }
 
-static bool less(eas_dtype dt, int64_t a, int64_t b) { return dt == EAS_U64 ? (uint64_t)a < (uint64_t)b : a < b; }
+static bool less(eas_dtype dt, int64_t a, int64_t b)
+{
+    return dt == EAS_U64 ? (uint64_t)a < (uint64_t)b : a < b;
+}
 
 static void one_interval(uint16_t op, eas_dtype dt)
 {
     char text[512];
     const char *n = eas_dtype_name(dt);
     bool cmp = ir_rows[op].rule == IR_RULE_CMP;
-    snprintf(text, sizeof text, "kernel k(%s x, %s y) {\n  %%3 = %s %%1%s : %s\n}\n", n, n, ir_rows[op].name, ir_rows[op].nargs == 2 ? ", %2" : "",
-             cmp ? "bool" : n);
+    snprintf(text, sizeof text, "kernel k(%s x, %s y) {\n  %%3 = %s %%1%s : %s\n}\n", n, n, ir_rows[op].name,
+             ir_rows[op].nargs == 2 ? ", %2" : "", cmp ? "bool" : n);
     eas_ir *ir = parse(text);
     for (int round = 0; round < 200; round++) {
         ir_range box[2];
@@ -474,8 +535,9 @@ static void one_interval(uint16_t op, eas_dtype dt)
             int64_t a = some_int(dt), b = some_int(dt);
             box[i] = less(dt, a, b) ? (ir_range){a, b} : (ir_range){b, a};
             pick[i] = next_random() % 3 == 0 ? box[i].lo
-                    : next_random() % 2      ? box[i].hi
-                                             : (int64_t)((uint64_t)box[i].lo + ((uint64_t)box[i].hi - (uint64_t)box[i].lo) / 2);
+                    : next_random() % 2
+                        ? box[i].hi
+                        : (int64_t)((uint64_t)box[i].lo + ((uint64_t)box[i].hi - (uint64_t)box[i].lo) / 2);
             if (box[i].lo > box[i].hi) /* u64 across 2^63: unknown */
                 box[i] = (ir_range){INT64_MIN, INT64_MAX};
         }
@@ -484,8 +546,9 @@ static void one_interval(uint16_t op, eas_dtype dt)
         assert_true(ir_eval(op, dt, dt, pick, &out));
         bool unknown = r[3].lo == INT64_MIN && r[3].hi == INT64_MAX;
         if (!unknown && (out < r[3].lo || out > r[3].hi))
-            fail_msg("%s %s of %lld, %lld in [%lld,%lld] x [%lld,%lld] is %lld, not in [%lld, %lld]", ir_rows[op].name, n, (long long)pick[0],
-                     (long long)pick[1], (long long)box[0].lo, (long long)box[0].hi, (long long)box[1].lo, (long long)box[1].hi, (long long)out,
+            fail_msg("%s %s of %lld, %lld in [%lld,%lld] x [%lld,%lld] is %lld, not in [%lld, %lld]",
+                     ir_rows[op].name, n, (long long)pick[0], (long long)pick[1], (long long)box[0].lo,
+                     (long long)box[0].hi, (long long)box[1].lo, (long long)box[1].hi, (long long)out,
                      (long long)r[3].lo, (long long)r[3].hi);
         arena_free(&mem);
     }
@@ -497,23 +560,26 @@ static void intervals_contain_every_result(void **state)
     (void)state;
     for (uint16_t op = 1; op < IR_NOPS; op++)
         for (int dt = EAS_I8; dt <= EAS_U64; dt++)
-            if ((ir_rows[op].rule == IR_RULE_SAME || ir_rows[op].rule == IR_RULE_CMP) && (ir_rows[op].classes & IR_I))
+            if ((ir_rows[op].rule == IR_RULE_SAME || ir_rows[op].rule == IR_RULE_CMP) &&
+                (ir_rows[op].classes & IR_I))
                 one_interval(op, (eas_dtype)dt);
 }
 
 /* ---- bounds and narrowing ---- */
 
-static const char *const add_text =
-    K("buf<f32> a, buf<f32> c, i64 N", "  %4 = program_id 0 : i64\n  %5 = const 256 : i64\n  %6 = mul %4, %5 : i64\n  %7 = arange 0 : i64[256]\n  %8 "
-                                       "= broadcast %6 : i64[256]\n  %9 = add %8, %7 : i64[256]\n"
-                                       "  %10 = broadcast %3 : i64[256]\n  %11 = lt %9, %10 : bool[256]\n  %12 = const 0.0 : f32\n  %13 = broadcast "
-                                       "%12 : f32[256]\n  %14 = load %1, %9, %11, %13 : f32[256]\n  store %2, %9, %14, %11\n");
+static const char *const add_text = K(
+    "buf<f32> a, buf<f32> c, i64 N",
+    "  %4 = program_id 0 : i64\n  %5 = const 256 : i64\n  %6 = mul %4, %5 : i64\n  %7 = arange 0 : i64[256]\n  %8 "
+    "= broadcast %6 : i64[256]\n  %9 = add %8, %7 : i64[256]\n"
+    "  %10 = broadcast %3 : i64[256]\n  %11 = lt %9, %10 : bool[256]\n  %12 = const 0.0 : f32\n  %13 = broadcast "
+    "%12 : f32[256]\n  %14 = load %1, %9, %11, %13 : f32[256]\n  store %2, %9, %14, %11\n");
 
 static bool inside(const eas_ir *ir, int64_t n, int64_t count, int64_t programs)
 {
     ir_range scalar[3] = {{0, 0}, {0, 0}, {n, n}};
     int64_t counts[3] = {count, count, 0};
-    return ir_in_bounds(ir, &(ir_env){.scalar = scalar, .grid = {programs, 1, 1}, .count = counts}, NULL) == IR_PROVED_ALL;
+    return ir_in_bounds(ir, &(ir_env){.scalar = scalar, .grid = {programs, 1, 1}, .count = counts}, NULL) ==
+           IR_PROVED_ALL;
 }
 
 static void masks_prove_accesses_in_bounds(void **state)
@@ -532,23 +598,27 @@ static void masks_prove_accesses_in_bounds(void **state)
 static void rows_and_columns_prove_too(void **state)
 {
     (void)state;
-    eas_ir *ir = parse(K("buf<f32> a, i64 H, i64 W",
-                         "  %4 = program_id 1 : i64\n  %5 = program_id 0 : i64\n  %6 = const 32 : i64\n  %7 = mul %5, %6 : i64\n  %8 = arange 0 : "
-                         "i64[32]\n  %9 = broadcast %7 : i64[32]\n  %10 = add %9, %8 : i64[32]\n"
-                         "  %11 = mul %4, %3 : i64\n  %12 = broadcast %11 : i64[32]\n  %13 = add %12, %10 : i64[32]\n  %14 = broadcast %3 : "
-                         "i64[32]\n  %15 = lt %10, %14 : bool[32]\n  %16 = lt %4, %2 : bool\n  %17 = broadcast %16 : bool[32]\n"
-                         "  %18 = and %15, %17 : bool[32]\n  %19 = const 1.0 : f32\n  %20 = broadcast %19 : f32[32]\n  store %1, %13, %20, %18\n"));
+    eas_ir *ir = parse(K(
+        "buf<f32> a, i64 H, i64 W",
+        "  %4 = program_id 1 : i64\n  %5 = program_id 0 : i64\n  %6 = const 32 : i64\n  %7 = mul %5, %6 : i64\n  %8 = arange 0 : "
+        "i64[32]\n  %9 = broadcast %7 : i64[32]\n  %10 = add %9, %8 : i64[32]\n"
+        "  %11 = mul %4, %3 : i64\n  %12 = broadcast %11 : i64[32]\n  %13 = add %12, %10 : i64[32]\n  %14 = broadcast %3 : "
+        "i64[32]\n  %15 = lt %10, %14 : bool[32]\n  %16 = lt %4, %2 : bool\n  %17 = broadcast %16 : bool[32]\n"
+        "  %18 = and %15, %17 : bool[32]\n  %19 = const 1.0 : f32\n  %20 = broadcast %19 : f32[32]\n  store %1, %13, %20, %18\n"));
     ir_range s[3] = {{0, 0}, {10, 10}, {100, 100}};
     int64_t exact[3] = {1000, 0, 0}, less_one[3] = {999, 0, 0};
-    assert_int_equal(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 16, 1}, .count = exact}, NULL), IR_PROVED_ALL);
-    assert_int_equal(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 16, 1}, .count = less_one}, NULL), IR_PROVED_NONE);
+    assert_int_equal(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 16, 1}, .count = exact}, NULL),
+                     IR_PROVED_ALL);
+    assert_int_equal(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 16, 1}, .count = less_one}, NULL),
+                     IR_PROVED_NONE);
     eas_ir_release(ir);
 }
 
 /* c[p] = a[ix[p]] */
 static const char *const gather_text =
-    K("buf<f32> a, buf<i64> ix, buf<f32> c", "  %4 = program_id 0 : i64\n  %5 = load %2, %4 : i64\n  %6 = load %1, %5 : f32\n"
-                                             "  store %3, %4, %6\n");
+    K("buf<f32> a, buf<i64> ix, buf<f32> c",
+      "  %4 = program_id 0 : i64\n  %5 = load %2, %4 : i64\n  %6 = load %1, %5 : f32\n"
+      "  store %3, %4, %6\n");
 
 static ir_proof gather_proof(const eas_ir *ir, int64_t results)
 {
@@ -578,7 +648,8 @@ static void accesses_by_data_are_told_from_others(void **state)
     int64_t ix[4] = {9, 0, 10, 3}, count[3] = {10, 4, 4};
     uint64_t slot[3] = {(uintptr_t)a, (uintptr_t)ix, (uintptr_t)c};
     run(checked, slot, count, 4, EAS_ERR_INDEX);
-    assert_non_null(strstr(eas_error_message(), "index 10 of \"a\", which has 10 elements (program 2, 0, 0)"));
+    assert_non_null(
+        strstr(eas_error_message(), "index 10 of \"a\", which has 10 elements (program 2, 0, 0)"));
     assert_true(c[0] == 9 && c[1] == 0);
     eas_ir_release(checked);
     eas_ir_release(ir);
@@ -588,16 +659,20 @@ static void accesses_by_data_are_told_from_others(void **state)
 static void multiples_prove_loops(void **state)
 {
     (void)state;
-    eas_ir *ir = parse(K("buf<f32> a, i64 n",
-                         "  %3 = program_id 0 : i64\n  %4 = const 64 : i64\n  %5 = mul %3, %4 : i64\n  %6 = const 0.0 : f32\n  %7 = broadcast %6 : "
-                         "f32[64]\n  %8 = arange 0 : i64[64]\n  %9 = loop %5, %2, %4 : i64\n    %10 = broadcast %9 : i64[64]\n    %11 = add %10, %8 "
-                         ": i64[64]\n    store %1, %11, %7\n  endloop\n"));
+    eas_ir *ir = parse(K(
+        "buf<f32> a, i64 n",
+        "  %3 = program_id 0 : i64\n  %4 = const 64 : i64\n  %5 = mul %3, %4 : i64\n  %6 = const 0.0 : f32\n  %7 = broadcast %6 : "
+        "f32[64]\n  %8 = arange 0 : i64[64]\n  %9 = loop %5, %2, %4 : i64\n    %10 = broadcast %9 : i64[64]\n    %11 = add %10, %8 "
+        ": i64[64]\n    store %1, %11, %7\n  endloop\n"));
     ir_range s[2] = {{0, 0}, {256, 256}};
     int64_t exact[2] = {256, 0}, less_one[2] = {255, 0};
-    assert_int_equal(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 1, 1}, .count = exact}, NULL), IR_PROVED_ALL);
-    assert_int_equal(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 1, 1}, .count = less_one}, NULL), IR_PROVED_NONE);
+    assert_int_equal(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 1, 1}, .count = exact}, NULL),
+                     IR_PROVED_ALL);
+    assert_int_equal(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 1, 1}, .count = less_one}, NULL),
+                     IR_PROVED_NONE);
     s[1] = (ir_range){257, 257}; /* one more step then */
-    assert_int_equal(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 1, 1}, .count = exact}, NULL), IR_PROVED_NONE);
+    assert_int_equal(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 1, 1}, .count = exact}, NULL),
+                     IR_PROVED_NONE);
     eas_ir_release(ir);
 }
 
@@ -638,7 +713,8 @@ static void checked_form_reports_and_runs(void **state)
     assert_true(c[299] == 299);
     count[0] = 299;
     run(checked, slot, count, 2, EAS_ERR_INDEX);
-    assert_non_null(strstr(eas_error_message(), "index 299 of \"a\", which has 299 elements (program 1, 0, 0)"));
+    assert_non_null(
+        strstr(eas_error_message(), "index 299 of \"a\", which has 299 elements (program 1, 0, 0)"));
     eas_ir_release(ir);
     eas_ir_release(checked);
 }
@@ -658,7 +734,8 @@ static void the_first_error_stays(void **state)
     assert_int_equal(eas_builder_status(b), EAS_ERR_TYPE);
     assert_int_equal(eas_builder_finish(b, &ir), EAS_ERR_TYPE);
     assert_null(ir);
-    assert_string_equal(eas_error_message(), "user.py:12: store: expected a buffer, got \"n\" (a scalar, i64)");
+    assert_string_equal(eas_error_message(),
+                        "user.py:12: store: expected a buffer, got \"n\" (a scalar, i64)");
     eas_builder_free(b);
 }
 
@@ -675,18 +752,19 @@ static void strings_hash_as_published(void **state)
     assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     sha256_init(&h);
     for (int i = 0; i < 1000; i++)
-        sha256_add(&h,
-                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-                   1000);
+        sha256_add(
+            &h,
+            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+            1000);
     sha256_done(&h, out);
     sha256_hex(out, hex);
     assert_string_equal(hex, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");

@@ -1,4 +1,5 @@
-/* test_linear.c: integers as affine functions of lane and program; what divides them; where instructions touch memory. */
+/* test_linear.c: integers as affine functions of lane and program; what divides them; where instructions
+ * touch memory. */
 #include "../../src/ir/ir.h"
 
 #include <setjmp.h>
@@ -205,7 +206,8 @@ static void test_accesses(void **state)
     drop(&w);
 }
 
-/* Threads that leave a loop at different times count alike while they run; what the loop carries differs after it. */
+/* Threads that leave a loop at different times count alike while they run; what the loop carries differs
+ * after it. */
 static void test_uniform(void **state)
 {
     (void)state;
@@ -220,7 +222,8 @@ static void test_uniform(void **state)
                 "  %10 = load %1, %9 : f32\n"
                 "  store %1, %3, %10\n"
                 "}\n");
-    const bool *merges = ir_uniform(w.ir, IR_UNIFORM_MERGES, &w.mem), *counters = ir_uniform(w.ir, IR_UNIFORM_COUNTERS, &w.mem);
+    const bool *merges = ir_uniform(w.ir, IR_UNIFORM_MERGES, &w.mem),
+               *counters = ir_uniform(w.ir, IR_UNIFORM_COUNTERS, &w.mem);
     assert_true(merges[2] && merges[4] && !merges[3] && !merges[9] && !merges[10]);
     assert_true(!merges[6] && counters[6]);
     assert_true(!counters[7] && !counters[8] && !counters[9]);
@@ -230,8 +233,9 @@ static void test_uniform(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),     cmocka_unit_test(test_tiles),    cmocka_unit_test(test_limits),  cmocka_unit_test(test_data),
-        cmocka_unit_test(test_counters), cmocka_unit_test(test_accesses), cmocka_unit_test(test_uniform),
+        cmocka_unit_test(test_rows),    cmocka_unit_test(test_tiles),    cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_data),    cmocka_unit_test(test_counters), cmocka_unit_test(test_accesses),
+        cmocka_unit_test(test_uniform),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Loops and branches from C: values against plain loops, in programs and outside, nested, in lanes; what is refused leaves nothing behind. */
+/* Loops and branches from C: values against plain loops, in programs and outside, nested, in lanes; what is
+ * refused leaves nothing behind. */
 #include "nodes.h"
 
 #include <stdlib.h>
@@ -29,7 +30,8 @@ static eas_node *tensor(int rank, const int64_t *shape, const float *v)
 static eas_node *like(const eas_node *x)
 {
     eas_node *n;
-    ok(eas_node_input(-1, eas_node_dtype(x), eas_node_rank(x), eas_node_shape(x), eas_node_batch_dims(x), NULL, &n));
+    ok(eas_node_input(-1, eas_node_dtype(x), eas_node_rank(x), eas_node_shape(x), eas_node_batch_dims(x),
+                      NULL, &n));
     return n;
 }
 static const float *data(eas_node *n)
@@ -47,8 +49,10 @@ static void drop(int n, eas_node **x)
 /* while x < limit: x = x*by + step */
 static eas_node *grow_until(eas_node *x, double limit, double by, eas_node *step)
 {
-    eas_node *s = like(x), *test = with("less", s, limit), *scaled = with("mul", s, by), *next = op2("add", scaled, step), *out;
-    eas_loop l = {.ncarried = 1, .init = &x, .state = &s, .next = &next, .condition = test, .length = EAS_DIM_NONE};
+    eas_node *s = like(x), *test = with("less", s, limit), *scaled = with("mul", s, by),
+             *next = op2("add", scaled, step), *out;
+    eas_loop l = {
+        .ncarried = 1, .init = &x, .state = &s, .next = &next, .condition = test, .length = EAS_DIM_NONE};
     ok(eas_node_loop(&l, &out));
     drop(4, (eas_node *[]){s, test, scaled, next});
     return out;
@@ -104,7 +108,8 @@ static void elements_and_stacks(void **state)
     for (int i = 0; i < 12; i++)
         v[i] = (float)(i * i % 7);
     for (int reverse = 0; reverse < 2; reverse++) {
-        eas_node *xs = tensor(2, (int64_t[]){4, 3}, v), *init = tensor(1, (int64_t[]){3}, zero), *s = like(init), *e = like(init);
+        eas_node *xs = tensor(2, (int64_t[]){4, 3}, v), *init = tensor(1, (int64_t[]){3}, zero),
+                 *s = like(init), *e = like(init);
         eas_node *next = op2("add", s, e), *twice = with("mul", e, 2), *r[4];
         eas_node *stacked[3] = {next, twice, s};
         eas_loop l = {.ncarried = 1,
@@ -185,18 +190,36 @@ static void what_is_refused(void **state)
     (void)state;
     float v[2] = {0, 0};
     uint64_t before = eas_lazy_stats_get().live_nodes;
-    eas_node *x = tensor(1, (int64_t[]){2}, v), *s = like(x), *sum = op("reduce_sum", 1, &s, 2, (int64_t[]){-1, 0}), *next = with("add", s, 1);
+    eas_node *x = tensor(1, (int64_t[]){2}, v), *s = like(x),
+             *sum = op("reduce_sum", 1, &s, 2, (int64_t[]){-1, 0}), *next = with("add", s, 1);
     eas_node *less = with("less", s, 3), *out;
-    eas_loop wide = {.ncarried = 1, .init = &x, .state = &s, .next = &sum, .condition = sum, .length = EAS_DIM_NONE};
+    eas_loop wide = {
+        .ncarried = 1, .init = &x, .state = &s, .next = &sum, .condition = sum, .length = EAS_DIM_NONE};
     assert_int_equal(eas_node_loop(&wide, &out), EAS_ERR_TYPE);
-    assert_non_null(strstr(eas_error_message(), "carried value 0 begins as f32(2,), and the body makes it f32()"));
-    eas_loop many = {.ncarried = 1, .init = &x, .state = &s, .next = &next, .condition = less, .length = EAS_DIM_NONE};
+    assert_non_null(
+        strstr(eas_error_message(), "carried value 0 begins as f32(2,), and the body makes it f32()"));
+    eas_loop many = {
+        .ncarried = 1, .init = &x, .state = &s, .next = &next, .condition = less, .length = EAS_DIM_NONE};
     assert_int_equal(eas_node_loop(&many, &out), EAS_ERR_VALUE);
     eas_loop endless = {.ncarried = 1, .init = &x, .state = &s, .next = &next, .length = EAS_DIM_NONE};
     assert_int_equal(eas_node_loop(&endless, &out), EAS_ERR_VALUE);
-    eas_loop stacks = {.ncarried = 1, .init = &x, .state = &s, .next = &next, .condition = sum, .length = 3, .nstacked = 1, .stacked = &next};
+    eas_loop stacks = {.ncarried = 1,
+                       .init = &x,
+                       .state = &s,
+                       .next = &next,
+                       .condition = sum,
+                       .length = 3,
+                       .nstacked = 1,
+                       .stacked = &next};
     assert_int_equal(eas_node_loop(&stacks, &out), EAS_ERR_VALUE);
-    eas_loop scans = {.ncarried = 1, .init = &x, .state = &s, .next = &next, .length = 3, .nscanned = 1, .scanned = &x, .element = &s};
+    eas_loop scans = {.ncarried = 1,
+                      .init = &x,
+                      .state = &s,
+                      .next = &next,
+                      .length = 3,
+                      .nscanned = 1,
+                      .scanned = &x,
+                      .element = &s};
     assert_int_equal(eas_node_loop(&scans, &out), EAS_ERR_VALUE);
     assert_int_equal(eas_branch_end(x, 0, NULL, NULL, NULL), EAS_ERR_RUNTIME);
     eas_branch_begin();

@@ -1,4 +1,5 @@
-/* The Metal device through the stand-in of tests/metal: memory, copies, launches, tickets, and what goes wrong. */
+/* The Metal device through the stand-in of tests/metal: memory, copies, launches, tickets, and what goes
+ * wrong. */
 #include "../../src/dev/dev.h"
 #include "../metal/msl.h"
 
@@ -132,7 +133,10 @@ static eas_kernel *kernel_of(const char *text)
     return k;
 }
 
-static eas_arg buffer(void *mem, int64_t count) { return (eas_arg){.v.data = mem, .count = count, .dtype = EAS_F32, .is_buffer = 1}; }
+static eas_arg buffer(void *mem, int64_t count)
+{
+    return (eas_arg){.v.data = mem, .count = count, .dtype = EAS_F32, .is_buffer = 1};
+}
 static eas_arg integer(int64_t i) { return (eas_arg){.v.i = i, .dtype = EAS_I64}; }
 
 /* c = a + b over n; 1000 elements lie behind each. */
@@ -291,8 +295,10 @@ static void many_scalars_fit(void **state)
     int v = 4 + SCALARS;
     n += snprintf(text + n, sizeof text - (size_t)n, ") {\n");
     for (int i = 0; i < SCALARS - 1; i++, v++)
-        n += snprintf(text + n, sizeof text - (size_t)n, "  %%%d = add %%%d, %%%d : f32\n", v, i ? v - 1 : 4, 5 + i);
-    n += snprintf(text + n, sizeof text - (size_t)n, "  %%%d = program_id 0 : i64\n  store %%1, %%%d, %%%d, %%2\n}\n", v, v, v - 1);
+        n += snprintf(text + n, sizeof text - (size_t)n, "  %%%d = add %%%d, %%%d : f32\n", v, i ? v - 1 : 4,
+                      5 + i);
+    n += snprintf(text + n, sizeof text - (size_t)n,
+                  "  %%%d = program_id 0 : i64\n  store %%1, %%%d, %%%d, %%2\n}\n", v, v, v - 1);
     eas_kernel *k = kernel_of(text);
     eas_arg args[3 + SCALARS];
     void *c = new_memory(4);
@@ -332,10 +338,12 @@ static void too_many_buffers_are_refused(void **state)
         n += snprintf(text + n, sizeof text - (size_t)n, ", buf<f32> b%d", i);
         args[i + 1] = buffer(c, 1);
     }
-    n += snprintf(text + n, sizeof text - (size_t)n, ") {\n  %%%d = program_id 0 : i64\n  %%%d = load %%2, %%%d : f32\n", BUFFERS + 2, BUFFERS + 3,
-                  BUFFERS + 2);
+    n += snprintf(text + n, sizeof text - (size_t)n,
+                  ") {\n  %%%d = program_id 0 : i64\n  %%%d = load %%2, %%%d : f32\n", BUFFERS + 2,
+                  BUFFERS + 3, BUFFERS + 2);
     for (int i = 1; i < BUFFERS; i++)
-        n += snprintf(text + n, sizeof text - (size_t)n, "  store %%%d, %%%d, %%%d\n", i + 2, BUFFERS + 2, BUFFERS + 3);
+        n += snprintf(text + n, sizeof text - (size_t)n, "  store %%%d, %%%d, %%%d\n", i + 2, BUFFERS + 2,
+                      BUFFERS + 3);
     snprintf(text + n, sizeof text - (size_t)n, "}\n");
     eas_kernel *k = kernel_of(text);
     fails(eas_kernel_launch(k, mps, args, BUFFERS + 1, NULL), EAS_ERR_VALUE, "32 buffer arguments");
@@ -355,7 +363,8 @@ static void check_indirect(long encoded, long executed)
     memcpy(before, now, sizeof now);
 }
 
-/* SPMD and thread mode, a copy in between, arguments and a scalar rebound: what a replay runs is encoded once, and anew only where it changed. */
+/* SPMD and thread mode, a copy in between, arguments and a scalar rebound: what a replay runs is encoded
+ * once, and anew only where it changed. */
 static void graphs_are_encoded_once(void **state)
 {
     (void)state;
@@ -374,7 +383,8 @@ static void graphs_are_encoded_once(void **state)
     ok(launch_add(add, x->c, x->b, x->c, N, N));
     ok(eas_device_copy_on(mps, EAS_COPY_WITHIN, x->a, x->c, sizeof x->host, NULL));
     eas_arg args[] = {buffer(x->a, 768), buffer(last, 768)};
-    ok(eas_kernel_launch(twice, mps, args, 2, &(eas_launch){.size = sizeof(eas_launch), .has_grid = 1, .grid = {3, 1, 1}}));
+    ok(eas_kernel_launch(twice, mps, args, 2,
+                         &(eas_launch){.size = sizeof(eas_launch), .has_grid = 1, .grid = {3, 1, 1}}));
     ok(eas_capture_end(g, NULL));
     check_indirect(3, 0);
     ok(eas_capture_replay(g, NULL));
@@ -543,7 +553,8 @@ static void a_compile_error_names_the_line(void **state)
 
 static void a_failed_command_buffer_is_an_error_once(void **state)
 {
-    static const char *const kinds[][2] = {{"command", "injected"}, {"timeout", "too long"}, {"pagefault", "memory that is not there"}};
+    static const char *const kinds[][2] = {
+        {"command", "injected"}, {"timeout", "too long"}, {"pagefault", "memory that is not there"}};
     (void)state;
     abc *x = new_abc();
     eas_kernel *k = kernel_of(add_ir);
@@ -650,7 +661,10 @@ static int open_standin(void **state)
 
 /* GNU's runtime keeps tables of its own to the end; objects are counted by the stand-in. */
 const char *__lsan_default_suppressions(void);
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void) { return "leak:objc_malloc\n"; }
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void)
+{
+    return "leak:objc_malloc\n";
+}
 
 #define TEST(f) cmocka_unit_test_teardown(f, nothing_to_report)
 

@@ -68,7 +68,8 @@ static mtl_id make_pipeline(const char *name, bool indirect)
     o = SEND0(init, o);
     SEND(set_function, o, fn);
     SEND(set_indirect, o, indirect);
-    mtl_id p = indirect ? SEND(new_described, device, o, 0, NULL, &error) : SEND(new_pipeline, device, fn, &error);
+    mtl_id p =
+        indirect ? SEND(new_described, device, o, 0, NULL, &error) : SEND(new_pipeline, device, fn, &error);
     assert_non_null(p);
     SEND0(release, o);
     SEND0(release, fn);
@@ -78,14 +79,16 @@ static mtl_id make_pipeline(const char *name, bool indirect)
 
 static mtl_id new_pipeline(const char *name) { return make_pipeline(name, false); }
 
-/* A command buffer with a compute encoder, and what the test does with them; then the rest, and the verdict. */
+/* A command buffer with a compute encoder, and what the test does with them; then the rest, and the verdict.
+ */
 typedef struct run {
     mtl_id commands, encoder, buffer, pipeline;
 } run;
 
 static run begin(const char *kernel)
 {
-    run r = {.commands = SEND0(command_buffer, queue), .buffer = SEND(new_buffer, device, 1024, METAL_SHARED)};
+    run r = {.commands = SEND0(command_buffer, queue),
+             .buffer = SEND(new_buffer, device, 1024, METAL_SHARED)};
     r.encoder = SEND0(compute_encoder, r.commands);
     memset(SEND0(contents, r.buffer), 0, 1024);
     if (kernel) {
@@ -330,7 +333,8 @@ static void a_command_buffer_that_is_never_committed(void **state)
 static void copies_that_do_not_fit(void **state)
 {
     (void)state;
-    mtl_id c = SEND0(command_buffer, queue), e = SEND0(blit_encoder, c), b = SEND(new_buffer, device, 64, METAL_PRIVATE);
+    mtl_id c = SEND0(command_buffer, queue), e = SEND0(blit_encoder, c),
+           b = SEND(new_buffer, device, 64, METAL_PRIVATE);
     assert_null(SEND0(contents, b));
     SEND(copy, e, b, 0, b, 48, 32);
     complains("a copy of 32 bytes");
@@ -412,7 +416,9 @@ static mtl_id new_commands(unsigned long n, unsigned long most)
 /* n commands, none of which is encoded. */
 static plan begin_plan(unsigned long n)
 {
-    plan p = {.commands = new_commands(n, 2), .pipeline = make_pipeline("twice", true), .scalar = SEND(new_buffer, device, 256, METAL_SHARED)};
+    plan p = {.commands = new_commands(n, 2),
+              .pipeline = make_pipeline("twice", true),
+              .scalar = SEND(new_buffer, device, 256, METAL_SHARED)};
     assert_non_null(p.commands);
     *(unsigned *)SEND0(contents, p.scalar) = 100;
     return p;
@@ -431,7 +437,10 @@ static mtl_id encode(const plan *p, unsigned long i, mtl_id buffer, bool barrier
     return c;
 }
 
-static void use_all(const plan *p, const run *r) { SEND(use, r->encoder, ((mtl_id[]){p->scalar, r->buffer}), 2, 3); }
+static void use_all(const plan *p, const run *r)
+{
+    SEND(use, r->encoder, ((mtl_id[]){p->scalar, r->buffer}), 2, 3);
+}
 
 static void end_plan(plan *p)
 {
@@ -464,7 +473,8 @@ static void indirect_commands_run(void **state)
     quiet();
 }
 
-/* The first command doubles n elements of x; the second doubles n, which is 1 and, read as a float, so small that twice as much has the bits of
+/* The first command doubles n elements of x; the second doubles n, which is 1 and, read as a float, so small
+ * that twice as much has the bits of
  * 2. Without a barrier the second runs first, and the first then doubles two. */
 static void indirect_commands_have_no_order(void **state)
 {
@@ -545,8 +555,8 @@ static void indirect_commands_that_are_wrong(void **state)
 
 static void executions_that_are_wrong(void **state)
 {
-    static const char *const says[] = {"useResource: was not told of buffer(0)", "1 from 2 of 2", "command 1 was not encoded",
-                                       "indirect command 5; there are 2"};
+    static const char *const says[] = {"useResource: was not told of buffer(0)", "1 from 2 of 2",
+                                       "command 1 was not encoded", "indirect command 5; there are 2"};
     (void)state;
     for (unsigned long i = 0; i < sizeof says / sizeof *says; i++) {
         plan p = begin_plan(2);
@@ -652,7 +662,9 @@ static void complaints_of_the_compiler(void **state)
 {
     (void)state;
     mtl_id error = NULL;
-    assert_null(SEND(new_library, device, metal_string("#include <metal_stdlib>\nkernel void f(\n)\n{\n    nonsense;\n}\n"), NULL, &error));
+    assert_null(SEND(new_library, device,
+                     metal_string("#include <metal_stdlib>\nkernel void f(\n)\n{\n    nonsense;\n}\n"), NULL,
+                     &error));
     assert_non_null(strstr(metal_text(error), "program_source:5:5: error:"));
 }
 
@@ -692,7 +704,10 @@ static int open_standin(void **state)
 
 /* GNU's runtime keeps tables of its own to the end; objects are counted by the stand-in. */
 const char *__lsan_default_suppressions(void);
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void) { return "leak:objc_malloc\n"; }
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void)
+{
+    return "leak:objc_malloc\n";
+}
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 

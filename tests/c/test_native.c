@@ -1,4 +1,5 @@
-/* Functions of the host's from C: recorded as nodes, evaluated with what is around them, on every device whose memory the host reaches. */
+/* Functions of the host's from C: recorded as nodes, evaluated with what is around them, on every device
+ * whose memory the host reaches. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,7 +53,8 @@ static void check_fft(eas_device *d)
     for (int i = 0; i < 2; i++)
         x[i] = tensor(d, EAS_F32, 1, (int64_t[]){4}, z[i]);
     assert_int_equal(eas_node_native("fft", 2, x, 2, types, 7, (eas_dim[]){0, 1, 4, 1, 0, 0, 0}, y), EAS_OK);
-    assert_int_equal(eas_node_native("fft", 2, y, 2, types, 7, (eas_dim[]){0, 1, 4, 1, 0, 1, 1}, back), EAS_OK);
+    assert_int_equal(eas_node_native("fft", 2, y, 2, types, 7, (eas_dim[]){0, 1, 4, 1, 0, 1, 1}, back),
+                     EAS_OK);
     for (int i = 0; i < 2; i++) {
         const float *v = data(back[i], d), *w = data(y[i], d);
         for (int k = 0; k < 4; k++) {
@@ -71,7 +73,8 @@ static void check_results(eas_device *d)
 {
     const double a[2][2] = {{1, 2}, {3, 4}};
     eas_node *x = tensor(d, EAS_F64, 2, (int64_t[]){2, 2}, a), *r[3];
-    eas_node_type types[3] = {{EAS_F64, 2, (eas_dim[]){2, 2}}, {EAS_I64, 1, (eas_dim[]){2}}, {EAS_I64, 0, NULL}};
+    eas_node_type types[3] = {
+        {EAS_F64, 2, (eas_dim[]){2, 2}}, {EAS_I64, 1, (eas_dim[]){2}}, {EAS_I64, 0, NULL}};
     assert_int_equal(eas_node_native("lu", 1, &x, 3, types, 4, (eas_dim[]){1, 1, 2, 2}, r), EAS_OK);
     const int64_t *perm = data(r[1], d), *sign = data(r[2], d);
     assert_int_equal(perm[0], 1);

@@ -1,5 +1,5 @@
-/* test_pool.c: the thread pool: every index once, from many threads at once, stopped half-way, and after fork. Runs under
- * ThreadSanitizer too. */
+/* test_pool.c: the thread pool: every index once, from many threads at once, stopped half-way, and after
+ * fork. Runs under ThreadSanitizer too. */
 #include "../../src/base/base.h"
 
 #include <pthread.h>
@@ -158,8 +158,9 @@ static void test_lent_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lent_threads), cmocka_unit_test(test_every_index_once), cmocka_unit_test(test_nothing_to_do),
-        cmocka_unit_test(test_many_callers), cmocka_unit_test(test_can_be_stopped),   cmocka_unit_test(test_works_after_fork),
+        cmocka_unit_test(test_lent_threads),   cmocka_unit_test(test_every_index_once),
+        cmocka_unit_test(test_nothing_to_do),  cmocka_unit_test(test_many_callers),
+        cmocka_unit_test(test_can_be_stopped), cmocka_unit_test(test_works_after_fork),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_print.c: print and assert through the public interface: records in order, their limit, and where the text goes. */
+/* test_print.c: print and assert through the public interface: records in order, their limit, and where the
+ * text goes. */
 #include "eas.h"
 
 #include <setjmp.h>
@@ -29,7 +30,10 @@ static void ok(eas_status st)
         fail_msg("%s", eas_error_message());
 }
 
-static eas_value op2(const char *name, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find(name), x, y, 0); }
+static eas_value op2(const char *name, eas_value x, eas_value y)
+{
+    return eas_builder_apply(b, eas_op_find(name), x, y, 0);
+}
 
 static eas_kernel *end(void)
 {
@@ -42,10 +46,12 @@ static eas_kernel *end(void)
     return k;
 }
 
-static eas_status run(eas_kernel *k, const char *device, int64_t programs, int debug, const eas_arg *args, int n)
+static eas_status run(eas_kernel *k, const char *device, int64_t programs, int debug, const eas_arg *args,
+                      int n)
 {
     eas_device *d;
-    eas_launch opts = {.size = sizeof opts, .has_grid = 1, .grid = {programs, 1, 1}, .debug = (uint8_t)debug, .print = hear};
+    eas_launch opts = {
+        .size = sizeof opts, .has_grid = 1, .grid = {programs, 1, 1}, .debug = (uint8_t)debug, .print = hear};
     ok(eas_device_get(device, &d));
     heard[0] = 0;
     return eas_kernel_launch(k, d, args, n, &opts);
@@ -56,7 +62,8 @@ static void test_records(void **state)
     (void)state;
     static const char *const devices[] = {"ref", "cpu"};
     ok(eas_builder_new("say", 0, &b));
-    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), pid = eas_builder_program_id(b, 0), o = eas_builder_arange(b, 0, 3);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), pid = eas_builder_program_id(b, 0),
+              o = eas_builder_arange(b, 0, 3);
     eas_value v[2] = {pid, eas_builder_load(b, x, o, 0, 0)};
     eas_builder_print(b, "p {} {{x}} {}", 2, v, 0);
     eas_builder_print(b, "end", 0, NULL, op2("eq", pid, eas_builder_const_int(b, 1)));
@@ -65,7 +72,8 @@ static void test_records(void **state)
     eas_arg arg = {.v.data = data, .count = 3, .dtype = EAS_F32, .is_buffer = 1};
     for (int d = 0; d < 2; d++) {
         ok(run(k, devices[d], 2, 0, &arg, 1));
-        assert_string_equal(heard, "program 0: p 0 {x} [1.0 0.1 -2.5]\nprogram 1: p 1 {x} [1.0 0.1 -2.5]\nprogram 1: end\n");
+        assert_string_equal(
+            heard, "program 0: p 0 {x} [1.0 0.1 -2.5]\nprogram 1: p 1 {x} [1.0 0.1 -2.5]\nprogram 1: end\n");
     }
     char *text;
     ok(eas_kernel_text(k, "ir", &text));
@@ -116,14 +124,16 @@ static void test_asserts_only_when_asked(void **state)
     ok(eas_builder_new("sure", 0, &b));
     eas_builder_at(b, "k.c", 12);
     eas_value pid = eas_builder_program_id(b, 0), o = eas_builder_arange(b, 0, 20);
-    eas_builder_assert(b, op2("lt", op2("add", pid, o), eas_builder_const_int(b, 21)), "too far", op2("gt", o, eas_builder_const_int(b, 1)));
+    eas_builder_assert(b, op2("lt", op2("add", pid, o), eas_builder_const_int(b, 21)), "too far",
+                       op2("gt", o, eas_builder_const_int(b, 1)));
     eas_builder_assert(b, op2("ne", pid, eas_builder_const_int(b, 9)), "nine", 0);
     eas_kernel *k = end();
     for (int d = 0; d < 2; d++) {
         ok(run(k, devices[d], 10, 0, NULL, 0));
         ok(run(k, devices[d], 2, 1, NULL, 0));
         assert_int_equal(run(k, devices[d], 3, 1, NULL, 0), EAS_ERR_ASSERT);
-        assert_string_equal(eas_error_message(), "k.c:12: kernel sure: assertion failed: too far (program 2, 0, 0, lane 19)");
+        assert_string_equal(eas_error_message(),
+                            "k.c:12: kernel sure: assertion failed: too far (program 2, 0, 0, lane 19)");
     }
     eas_kernel_release(k);
 }

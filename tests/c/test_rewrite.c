@@ -1,4 +1,5 @@
-/* test_rewrite.c: what passes and back ends share: regions, live ranges, slots, and the frame that new kernels are built in. */
+/* test_rewrite.c: what passes and back ends share: regions, live ranges, slots, and the frame that new
+ * kernels are built in. */
 #include "../../src/ir/ir.h"
 
 #include <setjmp.h>
@@ -56,7 +57,8 @@ static void test_regions(void **state)
     eas_ir_release(ir);
 }
 
-/* What comes into a loop is needed until it ends, whatever its last read in there; what is made in it is not. */
+/* What comes into a loop is needed until it ends, whatever its last read in there; what is made in it is not.
+ */
 static void test_lives(void **state)
 {
     (void)state;
@@ -75,7 +77,8 @@ static void test_lives(void **state)
     assert_int_equal(l.of[2].last, 2);
     assert_int_equal(l.of[3].last, 6);
     assert_false(l.of[3].region);
-    ir_lives_read(&l, 2, 20); /* such as the condition of a branch, which is asked again where the branch ends */
+    /* such as the condition of a branch, which is asked again where the branch ends */
+    ir_lives_read(&l, 2, 20);
     ir_lives_region(&l, 12, 15);
     assert_int_equal(l.of[2].last, 20);
     ir_lives_read(&l, 1, 9);
@@ -188,7 +191,8 @@ static void test_failure(void **state)
     eas_ir_release(ir);
 }
 
-/* (program_id(0) * n + arange) steps by n from program to program; base + stride * lane follows through arithmetic. */
+/* (program_id(0) * n + arange) steps by n from program to program; base + stride * lane follows through
+ * arithmetic. */
 static void test_steps_and_runs(void **state)
 {
     (void)state;
@@ -235,8 +239,9 @@ static void test_steps_and_runs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_regions), cmocka_unit_test(test_lives),   cmocka_unit_test(test_slots),          cmocka_unit_test(test_frame),
-        cmocka_unit_test(test_some),    cmocka_unit_test(test_failure), cmocka_unit_test(test_steps_and_runs),
+        cmocka_unit_test(test_regions),        cmocka_unit_test(test_lives), cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_frame),          cmocka_unit_test(test_some),  cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_steps_and_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Sharded tensors from C: laid out, computed with, differentiated, compiled and explained, with nothing but the public header. */
+/* Sharded tensors from C: laid out, computed with, differentiated, compiled and explained, with nothing but
+ * the public header. */
 #include "eas.h"
 
 #include <math.h>
@@ -64,7 +65,8 @@ static void same(eas_node *got, eas_node *want)
     OK(eas_nodes_realize(1, &want, NULL, NULL));
     for (int i = 0; i < eas_node_rank(want); i++)
         count *= eas_node_shape(want)[i];
-    const float *a = eas_buffer_host(eas_node_buffer(whole, &offset, strides)), *b = eas_buffer_host(eas_node_buffer(want, &offset, strides));
+    const float *a = eas_buffer_host(eas_node_buffer(whole, &offset, strides)),
+                *b = eas_buffer_host(eas_node_buffer(want, &offset, strides));
     for (int64_t i = 0; i < count; i++)
         assert_true(fabsf(a[i] - b[i]) <= 1e-4f * (1 + fabsf(b[i])));
     eas_node_release(whole);
@@ -78,7 +80,8 @@ static void test_products(void **state)
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 2; j++)
             for (int axis = 0; axis < 2; axis++) {
-                eas_node *xs = laid_out(x, mesh, cut(i, axis)), *ys = laid_out(y, mesh, cut(j, 1 - axis)), *got = product(xs, ys);
+                eas_node *xs = laid_out(x, mesh, cut(i, axis)), *ys = laid_out(y, mesh, cut(j, 1 - axis)),
+                         *got = product(xs, ys);
                 assert_true(eas_node_is_sharded(got));
                 same(got, want);
                 eas_node_release(xs);
@@ -124,7 +127,8 @@ static void test_derivative(void **state)
     int mesh = mesh_of(2, 4);
     eas_node *x = tensor(8, 8, 1), *y = tensor(8, 8, -1), *grad[2], *plain[2], *v[2];
     for (int k = 0; k < 2; k++) {
-        eas_node *in[2] = {k ? laid_out(x, mesh, cut(0, 0)) : eas_node_retain(x), k ? laid_out(y, mesh, cut(0, 1)) : eas_node_retain(y)};
+        eas_node *in[2] = {k ? laid_out(x, mesh, cut(0, 0)) : eas_node_retain(x),
+                           k ? laid_out(y, mesh, cut(0, 1)) : eas_node_retain(y)};
         OK(eas_node_variable(in[0], &v[0]));
         OK(eas_node_variable(in[1], &v[1]));
         eas_node *z = product(v[0], v[1]), *ct = tensor(8, 8, 0.5f);
@@ -151,7 +155,8 @@ static void test_compiled_and_explained(void **state)
     int mesh = mesh_of(2, 4), count, id;
     int64_t told = 0;
     eas_spec rows = cut(0, 1), columns = cut(1, 1);
-    eas_node *x = tensor(8, 8, 1), *y = tensor(8, 4, 2), *want = product(x, y), *in[2], *args[2], *out, *result;
+    eas_node *x = tensor(8, 8, 1), *y = tensor(8, 4, 2), *want = product(x, y), *in[2], *args[2], *out,
+             *result;
     eas_program *p;
     eas_collective *all;
     char *text;
@@ -204,18 +209,22 @@ static void test_refused(void **state)
     eas_node_release(x);
 }
 
-/* y[row] = x[row][0] + 2 x[row][1]: rows are programs, so it is not element-wise, but it can be cut by rows. */
+/* y[row] = x[row][0] + 2 x[row][1]: rows are programs, so it is not element-wise, but it can be cut by rows.
+ */
 static eas_kernel *rows_kernel(void)
 {
     eas_ir *ir;
     eas_kernel *k;
     eas_builder *b;
     OK(eas_builder_new("rows", 0, &b));
-    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32), row = eas_builder_program_id(b, 0);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32),
+              row = eas_builder_program_id(b, 0);
     eas_value at = eas_builder_apply(b, eas_op_find("mul"), row, eas_builder_const_int(b, 2), 0),
               next = eas_builder_apply(b, eas_op_find("add"), at, eas_builder_const_int(b, 1), 0);
-    eas_value second = eas_builder_load(b, x, next, 0, 0), twice = eas_builder_apply(b, eas_op_find("add"), second, second, 0);
-    eas_builder_store(b, y, row, eas_builder_apply(b, eas_op_find("add"), eas_builder_load(b, x, at, 0, 0), twice, 0), 0);
+    eas_value second = eas_builder_load(b, x, next, 0, 0),
+              twice = eas_builder_apply(b, eas_op_find("add"), second, second, 0);
+    eas_builder_store(
+        b, y, row, eas_builder_apply(b, eas_op_find("add"), eas_builder_load(b, x, at, 0, 0), twice, 0), 0);
     OK(eas_builder_finish(b, &ir));
     eas_builder_free(b);
     OK(eas_kernel_new(ir, &k));

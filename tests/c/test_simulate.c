@@ -15,7 +15,12 @@
 
 static eas_machine machine(void)
 {
-    eas_machine m = {.product_f32 = 1e13, .product_f64 = 5e12, .product_f16 = 1e14, .elementwise = 1e13, .memory_bandwidth = 1e12, .launch = 2e-6};
+    eas_machine m = {.product_f32 = 1e13,
+                     .product_f64 = 5e12,
+                     .product_f16 = 1e14,
+                     .elementwise = 1e13,
+                     .memory_bandwidth = 1e12,
+                     .launch = 2e-6};
     for (int i = 0; i < EAS_MESH_AXES; i++)
         m.link[i] = (eas_link){5e-6, 5e10};
     return m;

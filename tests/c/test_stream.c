@@ -1,4 +1,5 @@
-/* Streams, events, the pool and captures of the public interface, from several threads: under the sanitizers too. */
+/* Streams, events, the pool and captures of the public interface, from several threads: under the sanitizers
+ * too. */
 #include "eas.h"
 
 #include <pthread.h>
@@ -36,9 +37,11 @@ static eas_kernel *shift_kernel(void)
     eas_kernel *k;
     ok(eas_builder_new("shift", 0, &b));
     eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32),
-              at = eas_builder_param_scalar(b, "at", EAS_I64, 1), by = eas_builder_param_scalar(b, "by", EAS_F64, 1);
+              at = eas_builder_param_scalar(b, "at", EAS_I64, 1),
+              by = eas_builder_param_scalar(b, "by", EAS_F64, 1);
     eas_value i = eas_builder_arange(b, 0, N), from = eas_builder_apply(b, eas_op_find("add"), i, at, 0);
-    eas_builder_store(b, y, i, eas_builder_apply(b, eas_op_find("add"), eas_builder_load(b, x, from, 0, 0), by, 0), 0);
+    eas_builder_store(b, y, i,
+                      eas_builder_apply(b, eas_op_find("add"), eas_builder_load(b, x, from, 0, 0), by, 0), 0);
     ok(eas_builder_finish(b, &ir));
     eas_builder_free(b);
     ok(eas_kernel_new(ir, &k));
@@ -46,11 +49,15 @@ static eas_kernel *shift_kernel(void)
     return k;
 }
 
-static eas_arg floats(float *p, int64_t n) { return (eas_arg){.v.data = p, .count = n, .dtype = EAS_F32, .is_buffer = 1, .flags = EAS_ARG_HOST}; }
+static eas_arg floats(float *p, int64_t n)
+{
+    return (eas_arg){.v.data = p, .count = n, .dtype = EAS_F32, .is_buffer = 1, .flags = EAS_ARG_HOST};
+}
 
 static eas_status shift(eas_kernel *k, eas_device *d, float *x, float *y, int64_t at, double by, eas_launch l)
 {
-    eas_arg args[4] = {floats(x, N), floats(y, N), {.v.i = at, .dtype = EAS_I64}, {.v.f = by, .dtype = EAS_F64}};
+    eas_arg args[4] = {
+        floats(x, N), floats(y, N), {.v.i = at, .dtype = EAS_I64}, {.v.f = by, .dtype = EAS_F64}};
     l.size = sizeof l;
     l.has_grid = 1;
     l.grid[0] = l.grid[1] = l.grid[2] = 1;
@@ -140,7 +147,13 @@ static void objects_are_held_while_pending(void **state)
         objects[i] = &one;
     ok(eas_stream_new(d, &s));
     for (int i = 0; i < 600; i++)
-        ok(shift(k, d, x, x, 0, 1, (eas_launch){.async = 1, .stream = s, .hold = objects, .nhold = i % 13, .retain = retain, .release = release}));
+        ok(shift(k, d, x, x, 0, 1,
+                 (eas_launch){.async = 1,
+                              .stream = s,
+                              .hold = objects,
+                              .nhold = i % 13,
+                              .retain = retain,
+                              .release = release}));
     ok(eas_stream_synchronize(s, NULL));
     assert_int_equal(held, 0);
     assert_true(x[0] == 600);
@@ -283,7 +296,8 @@ static void a_child_has_streams_of_its_own(void **state)
     pid_t pid = fork();
     if (!pid) {
         float y[N] = {0};
-        int good = !shift(k, d, y, y, 0, 1, (eas_launch){.async = 1}) && !eas_device_synchronize(NULL, NULL) && y[0] == 1;
+        int good = !shift(k, d, y, y, 0, 1, (eas_launch){.async = 1}) &&
+                   !eas_device_synchronize(NULL, NULL) && y[0] == 1;
         _exit(good ? 0 : 1);
     }
     int status;

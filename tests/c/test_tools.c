@@ -1,4 +1,5 @@
-/* test_tools.c: what surrounds a launch, from C: objects, limits, source for queues of others, the profiler, timings on disk. */
+/* test_tools.c: what surrounds a launch, from C: objects, limits, source for queues of others, the profiler,
+ * timings on disk. */
 #include "eas.h"
 
 #include <setjmp.h>
@@ -26,7 +27,10 @@ static eas_device *device(const char *name) /* whether it can be used or not */
     fail_msg("no device %s", name);
     return NULL;
 }
-static eas_value op(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find(name), x, y, 0); }
+static eas_value op(eas_builder *b, const char *name, eas_value x, eas_value y)
+{
+    return eas_builder_apply(b, eas_op_find(name), x, y, 0);
+}
 static eas_kernel *finish(eas_builder *b)
 {
     eas_ir *ir = NULL;
@@ -43,11 +47,14 @@ static eas_kernel *shifted(eas_dtype dt, int64_t block, bool threads)
 {
     eas_builder *b = NULL;
     must(eas_builder_new("shifted", 0, &b));
-    eas_value x = eas_builder_param_buffer(b, "x", dt), y = eas_builder_param_buffer(b, "y", dt), n = eas_builder_param_scalar(b, "N", EAS_I64, 1),
+    eas_value x = eas_builder_param_buffer(b, "x", dt), y = eas_builder_param_buffer(b, "y", dt),
+              n = eas_builder_param_scalar(b, "N", EAS_I64, 1),
               s = eas_builder_param_scalar(b, "s", EAS_F64, 1);
     eas_builder_at(b, "tools.c", 7);
     eas_value lane = threads ? eas_builder_tid(b, 0, block) : eas_builder_arange(b, 0, block);
-    eas_value at = op(b, "add", op(b, "mul", eas_builder_program_id(b, 0), eas_builder_const_int(b, block)), lane), in = op(b, "lt", at, n);
+    eas_value at = op(b, "add", op(b, "mul", eas_builder_program_id(b, 0), eas_builder_const_int(b, block)),
+                      lane),
+              in = op(b, "lt", at, n);
     eas_builder_store(b, y, at, op(b, "add", eas_builder_load(b, x, at, in, 0), s), in);
     return finish(b);
 }
@@ -56,7 +63,8 @@ static eas_kernel *gather(void)
 {
     eas_builder *b = NULL;
     must(eas_builder_new("gather", 0, &b));
-    eas_value x = eas_builder_param_buffer(b, "x", EAS_I32), y = eas_builder_param_buffer(b, "y", EAS_I32), at = eas_builder_arange(b, 0, 4);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_I32), y = eas_builder_param_buffer(b, "y", EAS_I32),
+              at = eas_builder_arange(b, 0, 4);
     eas_builder_store(b, y, at, eas_builder_load(b, x, eas_builder_load(b, x, at, 0, 0), 0, 0), 0);
     return finish(b);
 }
@@ -247,8 +255,9 @@ static void timings_are_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_object_file),       cmocka_unit_test(what_a_device_lacks), cmocka_unit_test(source_of_a_launch),
-        cmocka_unit_test(source_needs_a_proof), cmocka_unit_test(a_profile_counts),    cmocka_unit_test(the_first_within_the_band),
+        cmocka_unit_test(an_object_file),     cmocka_unit_test(what_a_device_lacks),
+        cmocka_unit_test(source_of_a_launch), cmocka_unit_test(source_needs_a_proof),
+        cmocka_unit_test(a_profile_counts),   cmocka_unit_test(the_first_within_the_band),
         cmocka_unit_test(timings_are_kept),
     };
     char folder[] = "/tmp/eas-tools-XXXXXX";

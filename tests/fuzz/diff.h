@@ -33,7 +33,8 @@ typedef struct trial {
 } trial;
 
 uint64_t diff_random(uint64_t *state);
-bool diff_make(const knobs *k, trial *t, char *why, size_t size); /* false: the builder refused, which is a bug in either */
+/* false: the builder refused, which is a bug in either */
+bool diff_make(const knobs *k, trial *t, char *why, size_t size);
 void diff_free(trial *t);
 /* The arguments of a launch on this memory. */
 int diff_args(const trial *t, uint8_t *memory, eas_arg *args);

@@ -1,8 +1,9 @@
 /* diff_gen.c: a random kernel that is valid and has one answer.
  *
- * One answer: programs write only elements of their own, threads too; between barriers threads of a group share nothing that one of them writes. What several
- * programs write is written by one kind of integer atomic, whose result goes unused. Offsets are brought inside by `mod` or masks. Bits of a NaN
- * are nobody's business, so floats with NaNs are never bitcast to integers. Overlapping arguments: one SPMD program.
+ * One answer: programs write only elements of their own, threads too; between barriers threads of a group
+ * share nothing that one of them writes. What several programs write is written by one kind of integer
+ * atomic, whose result goes unused. Offsets are brought inside by `mod` or masks. Bits of a NaN are nobody's
+ * business, so floats with NaNs are never bitcast to integers. Overlapping arguments: one SPMD program.
  */
 #include "diff.h"
 
@@ -59,13 +60,24 @@ static void put(eas_dtype dt, uint8_t *p, int64_t bits) { memcpy(p, &bits, eas_d
 
 static int64_t special(made *g, eas_dtype dt)
 {
-    static const double reals[] = {0.0,   -0.0, 1.0,   -1.0,  0.5,          1.5,     2.5,      -2.5,      1e-45, -1e-40, 6e-8, 65504,
-                                   65520, 3e38, -3e38, 1e300, 2147483648.0, -9.3e18, INFINITY, -INFINITY, NAN,   5e-324, 88.7, 709.8};
+    static const double reals[] = {0.0,          -0.0,    1.0,      -1.0,      0.5,   1.5,    2.5,   -2.5,
+                                   1e-45,        -1e-40,  6e-8,     65504,     65520, 3e38,   -3e38, 1e300,
+                                   2147483648.0, -9.3e18, INFINITY, -INFINITY, NAN,   5e-324, 88.7,  709.8};
     if (dtype_is_float(dt))
         return ir_bits_from_double(dt, reals[below(g, (int64_t)(sizeof reals / sizeof *reals))]);
     if (dt == EAS_BOOL)
         return below(g, 2);
-    int64_t ints[] = {0, 1, -1, 2, 3, -7, 100, dtype_min(dt), (int64_t)dtype_max(dt), dtype_min(dt) + 1, (int64_t)dtype_max(dt) - 1};
+    int64_t ints[] = {0,
+                      1,
+                      -1,
+                      2,
+                      3,
+                      -7,
+                      100,
+                      dtype_min(dt),
+                      (int64_t)dtype_max(dt),
+                      dtype_min(dt) + 1,
+                      (int64_t)dtype_max(dt) - 1};
     return ints[below(g, (int64_t)(sizeof ints / sizeof *ints))];
 }
 
@@ -75,7 +87,8 @@ static int64_t element(made *g, eas_dtype dt)
         return ir_bits_from_double(dt, (double)below(g, 4001) / 1000 - 1.99963);
     if (dt == EAS_BOOL || (one_in(g, 3) && !g->k.floats))
         return special(g, dt);
-    if (g->k.floats || one_in(g, 2)) { /* numbers that are added to large ones do not move them, and have no differences */
+    /* numbers that are added to large ones do not move them, and have no differences */
+    if (g->k.floats || one_in(g, 2)) {
         int64_t small = g->k.floats ? below(g, 100) : below(g, 200) - 100, bits;
         if (dtype_is_float(dt))
             return ir_bits_from_double(dt, (double)small / 8);
@@ -101,7 +114,8 @@ static void place_buffers(made *g)
     t->memory = calloc(1, t->bytes + 8);
     for (int i = 0; i < t->nbufs; i++)
         for (int64_t k = 0; k < t->count[i]; k++)
-            put(t->dtype[i], t->memory + t->offset[i] + (size_t)k * eas_dtype_size(t->dtype[i]), element(g, t->dtype[i]));
+            put(t->dtype[i], t->memory + t->offset[i] + (size_t)k * eas_dtype_size(t->dtype[i]),
+                element(g, t->dtype[i]));
 }
 
 /* ---- values ---- */
@@ -113,7 +127,10 @@ static eas_value push(made *g, eas_value v)
     return v;
 }
 
-static eas_value op2(made *g, uint16_t op, eas_value x, eas_value y) { return eas_builder_apply(g->b, op, x, y, 0); }
+static eas_value op2(made *g, uint16_t op, eas_value x, eas_value y)
+{
+    return eas_builder_apply(g->b, op, x, y, 0);
+}
 static eas_value i64(made *g, int64_t v) { return eas_builder_const_typed(g->b, EAS_I64, 0, v); }
 static eas_value any(made *g) { return g->pool[below(g, g->npool)]; }
 static int rank_of(made *g, eas_value v, int64_t shape[4]) { return eas_value_shape(g->b, v, shape); }
@@ -160,7 +177,10 @@ static eas_value scalar(made *g, eas_dtype dt)
 }
 
 /* An index in [0, n) in the shape of v. */
-static eas_value index_in(made *g, eas_value v, int64_t n) { return op2(g, IR_MOD, eas_builder_cast(g->b, v, EAS_I64), i64(g, n)); }
+static eas_value index_in(made *g, eas_value v, int64_t n)
+{
+    return op2(g, IR_MOD, eas_builder_cast(g->b, v, EAS_I64), i64(g, n));
+}
 
 static eas_value condition_like(made *g, eas_value model)
 {
@@ -201,7 +221,8 @@ static void do_elementwise(made *g)
     uint16_t op;
     do
         op = (uint16_t)(1 + below(g, IR_NOPS - 1));
-    while ((ir_rows[op].rule != IR_RULE_SAME && ir_rows[op].rule != IR_RULE_CMP && ir_rows[op].rule != IR_RULE_WHERE) ||
+    while ((ir_rows[op].rule != IR_RULE_SAME && ir_rows[op].rule != IR_RULE_CMP &&
+            ir_rows[op].rule != IR_RULE_WHERE) ||
            ((ir_rows[op].flags & IR_EXPAND) && !one_in(g, 4)));
     eas_value x = any(g), v[3] = {0};
     eas_dtype dt = eas_value_dtype(g->b, x);
@@ -210,11 +231,12 @@ static void do_elementwise(made *g)
     for (int i = 0; i < ir_rows[op].nargs; i++)
         v[i] = i == 0 && op != IR_WHERE ? eas_builder_cast(g->b, x, dt)
              : i == 0                   ? eas_builder_cast(g->b, condition_like(g, x), EAS_BOOL)
-             : one_in(g, 6)             ? (dtype_is_float(dt) ? eas_builder_const_float(g->b, (double)below(g, 64) / 4 - 4)
-                                           : dt == EAS_BOOL   ? eas_builder_const_bool(g->b, one_in(g, 2))
-                                                              : eas_builder_const_int(g->b, below(g, 100)))
-             : one_in(g, 5)             ? scalar(g, dt)
-                                        : like(g, x, dt);
+             : one_in(g, 6)
+                 ? (dtype_is_float(dt) ? eas_builder_const_float(g->b, (double)below(g, 64) / 4 - 4)
+                    : dt == EAS_BOOL   ? eas_builder_const_bool(g->b, one_in(g, 2))
+                                       : eas_builder_const_int(g->b, below(g, 100)))
+             : one_in(g, 5) ? scalar(g, dt)
+                            : like(g, x, dt);
     push(g, eas_builder_apply(g->b, op, v[0], v[1], v[2]));
 }
 
@@ -227,7 +249,8 @@ static void do_cast(made *g)
         return;
     }
     if (dtype_is_float(from) && !dtype_is_float(to))
-        x = eas_builder_apply(g->b, IR_WHERE, eas_builder_apply(g->b, IR_ISNAN, x, 0, 0), eas_builder_const_typed(g->b, from, 1, 0), x);
+        x = eas_builder_apply(g->b, IR_WHERE, eas_builder_apply(g->b, IR_ISNAN, x, 0, 0),
+                              eas_builder_const_typed(g->b, from, 1, 0), x);
     push(g, eas_builder_bitcast(g->b, x, to));
 }
 
@@ -254,7 +277,8 @@ static eas_value numbered(made *g, eas_value v) /* 0, 1, 2, ... in the shape of 
 {
     int64_t shape[4];
     int rank = rank_of(g, v, shape);
-    return rank ? eas_builder_reshape(g->b, eas_builder_arange(g->b, 0, lanes_of(g, v)), rank, shape) : i64(g, below(g, g->segment));
+    return rank ? eas_builder_reshape(g->b, eas_builder_arange(g->b, 0, lanes_of(g, v)), rank, shape)
+                : i64(g, below(g, g->segment));
 }
 
 static void store_value(made *g, eas_value v)
@@ -262,7 +286,8 @@ static void store_value(made *g, eas_value v)
     int i = INPUTS + (int)below(g, OUTPUTS);
     if (lanes_of(g, v) > g->segment)
         return;
-    eas_value at = one_in(g, 3) ? index_in(g, like(g, v, EAS_I64), g->segment) : numbered(g, v), mask = one_in(g, 3) ? condition_like(g, v) : 0;
+    eas_value at = one_in(g, 3) ? index_in(g, like(g, v, EAS_I64), g->segment) : numbered(g, v),
+              mask = one_in(g, 3) ? condition_like(g, v) : 0;
     eas_builder_store(g->b, g->buf[i], own(g, at), eas_builder_cast(g->b, v, g->t->dtype[i]), mask);
 }
 
@@ -274,7 +299,10 @@ static void do_load_own(made *g)
     push(g, eas_builder_load(g->b, g->buf[i], own(g, index_in(g, main_value(g), g->segment)), 0, 0));
 }
 
-static bool atomic_dtype(eas_dtype dt) { return dt == EAS_I32 || dt == EAS_U32 || dt == EAS_I64 || dt == EAS_U64; }
+static bool atomic_dtype(eas_dtype dt)
+{
+    return dt == EAS_I32 || dt == EAS_U32 || dt == EAS_I64 || dt == EAS_U64;
+}
 
 /* On memory of its own an atomic's result is known; on shared memory only what is left at the end. */
 static void do_atomic(made *g)
@@ -285,12 +313,14 @@ static void do_atomic(made *g)
     eas_value x = main_value(g), mask = one_in(g, 2) ? condition_like(g, x) : 0;
     if (one_in(g, 2) || !atomic_dtype(g->t->dtype[i])) {
         eas_dtype dt = g->t->dtype[SHARED];
-        eas_builder_atomic(g->b, eas_op_find(g->atomic), g->buf[SHARED], index_in(g, x, g->t->count[SHARED]), like(g, x, dt), 0, mask);
+        eas_builder_atomic(g->b, eas_op_find(g->atomic), g->buf[SHARED], index_in(g, x, g->t->count[SHARED]),
+                           like(g, x, dt), 0, mask);
         return;
     }
     const char *name = names[below(g, 8)];
     eas_value y = strcmp(name, "atomic_cas") ? 0 : like(g, x, g->t->dtype[i]);
-    push(g, eas_builder_atomic(g->b, eas_op_find(name), g->buf[i], own(g, index_in(g, x, g->segment)), like(g, x, g->t->dtype[i]), y, mask));
+    push(g, eas_builder_atomic(g->b, eas_op_find(name), g->buf[i], own(g, index_in(g, x, g->segment)),
+                               like(g, x, g->t->dtype[i]), y, mask));
 }
 
 static void do_random(made *g)
@@ -310,8 +340,9 @@ static void do_dot(made *g)
     if (!dtype_is_float(g->t->dtype[a]) || !dtype_is_float(g->t->dtype[b]))
         return;
     eas_value x = main_value(g), k = one_in(g, 2) ? i64(g, below(g, 6)) : index_in(g, scalar(g, EAS_I64), 6);
-    push(g, eas_builder_dot(g->b, g->buf[a], index_in(g, x, g->t->count[a] - 16), i64(g, 1 + below(g, 3)), g->buf[b],
-                            index_in(g, like(g, x, EAS_I64), g->t->count[b] - 16), i64(g, 1 + below(g, 3)), k));
+    push(g, eas_builder_dot(g->b, g->buf[a], index_in(g, x, g->t->count[a] - 16), i64(g, 1 + below(g, 3)),
+                            g->buf[b], index_in(g, like(g, x, EAS_I64), g->t->count[b] - 16),
+                            i64(g, 1 + below(g, 3)), k));
 }
 
 /* ---- blocks ---- */
@@ -346,7 +377,8 @@ static void do_fold(made *g)
     eas_dtype dt = eas_value_dtype(g->b, v);
     int axis = (int)below(g, rank);
     if (one_in(g, 4))
-        push(g, eas_builder_arg_reduce(g->b, one_in(g, 2), dt == EAS_BOOL ? eas_builder_cast(g->b, v, EAS_I32) : v, axis));
+        push(g, eas_builder_arg_reduce(g->b, one_in(g, 2),
+                                       dt == EAS_BOOL ? eas_builder_cast(g->b, v, EAS_I32) : v, axis));
     else if (one_in(g, 2))
         push(g, eas_builder_scan(g->b, join_op(g, dt), v, axis));
     else
@@ -402,21 +434,24 @@ static eas_value loaded_block(made *g, int input, int64_t m, int64_t n)
     return eas_builder_reshape(g->b, v, 2, shape);
 }
 
-/* Machines that multiply bf16 themselves do it without subnormal numbers (docs/ir.md): small numbers are made 0 here, so that no product or sum is one. AMX, which sums in another order, has
- * its say from k = 32 on. */
+/* Machines that multiply bf16 themselves do it without subnormal numbers (docs/ir.md): small numbers are made
+ * 0 here, so that no product or sum is one. AMX, which sums in another order, has its say from k = 32 on. */
 static eas_value not_tiny(made *g, eas_value x)
 {
     const eas_dtype dt = eas_value_dtype(g->b, x);
-    eas_value tiny = op2(g, IR_LT, eas_builder_apply(g->b, IR_ABS, x, 0, 0), eas_builder_const_typed(g->b, dt, dt == EAS_F16 ? 0 : 0x1p-50, 0));
+    eas_value tiny = op2(g, IR_LT, eas_builder_apply(g->b, IR_ABS, x, 0, 0),
+                         eas_builder_const_typed(g->b, dt, dt == EAS_F16 ? 0 : 0x1p-50, 0));
     return eas_builder_apply(g->b, IR_WHERE, tiny, eas_builder_const_typed(g->b, dt, 0, 0), x);
 }
 
 static void do_matmul(made *g)
 {
-    int64_t m = 1 + below(g, one_in(g, 3) ? 24 : 6), k = 1 + below(g, 9), n = 1 + below(g, one_in(g, 3) ? 40 : 6);
+    int64_t m = 1 + below(g, one_in(g, 3) ? 24 : 6), k = 1 + below(g, 9),
+            n = 1 + below(g, one_in(g, 3) ? 40 : 6);
     if (m * n > g->k.max_lanes || m * k > g->k.max_lanes || k * n > g->k.max_lanes)
         return;
-    eas_value x = loaded_block(g, (int)below(g, INPUTS), m, k), y = loaded_block(g, (int)below(g, INPUTS), k, n);
+    eas_value x = loaded_block(g, (int)below(g, INPUTS), m, k),
+              y = loaded_block(g, (int)below(g, INPUTS), k, n);
     eas_value acc = one_in(g, 2) ? 0 : loaded_block(g, (int)below(g, INPUTS), m, n);
     if (eas_value_dtype(g->b, x) == EAS_BF16 && eas_value_dtype(g->b, y) == EAS_BF16) {
         x = not_tiny(g, x);
@@ -436,8 +471,9 @@ static void do_threadgroup(made *g)
         g->tgtype[g->ntg] = some_dtype(g);
         g->tg[g->ntg] = eas_builder_alloc_tg(g->b, OWN * g->group, g->tgtype[g->ntg]);
         for (int i = 0; i < OWN; i++) /* all of it is written before it is read */
-            eas_builder_store(g->b, g->tg[g->ntg], op2(g, IR_ADD, op2(g, IR_MUL, g->tid, i64(g, OWN)), i64(g, i)), like(g, g->tid, g->tgtype[g->ntg]),
-                              0);
+            eas_builder_store(g->b, g->tg[g->ntg],
+                              op2(g, IR_ADD, op2(g, IR_MUL, g->tid, i64(g, OWN)), i64(g, i)),
+                              like(g, g->tid, g->tgtype[g->ntg]), 0);
         g->ntg++;
         eas_builder_barrier(g->b);
     }
@@ -446,7 +482,9 @@ static void do_threadgroup(made *g)
     int i = (int)below(g, g->ntg);
     eas_value x = main_value(g), mask = one_in(g, 3) ? condition_like(g, x) : 0;
     eas_builder_barrier(g->b);
-    eas_builder_store(g->b, g->tg[i], op2(g, IR_ADD, op2(g, IR_MUL, g->tid, i64(g, OWN)), index_in(g, x, OWN)), like(g, x, g->tgtype[i]), mask);
+    eas_builder_store(g->b, g->tg[i],
+                      op2(g, IR_ADD, op2(g, IR_MUL, g->tid, i64(g, OWN)), index_in(g, x, OWN)),
+                      like(g, x, g->tgtype[i]), mask);
     eas_builder_barrier(g->b);
     push(g, eas_builder_load(g->b, g->tg[i], index_in(g, like(g, x, EAS_I64), OWN * g->group), 0, 0));
     eas_builder_barrier(g->b);
@@ -464,7 +502,9 @@ static void do_across(made *g)
     case 0: push(g, eas_builder_tg_reduce(g->b, op, x)); break;
     case 1: push(g, sums ? eas_builder_tg_scan(g->b, x, one_in(g, 2)) : 0); break;
     case 2:
-        push(g, simd ? eas_builder_simd_shuffle(g->b, (eas_shuffle)below(g, 4), x, one_in(g, 2) ? i64(g, below(g, 40)) : like(g, x, EAS_I64)) : 0);
+        push(g, simd ? eas_builder_simd_shuffle(g->b, (eas_shuffle)below(g, 4), x,
+                                                one_in(g, 2) ? i64(g, below(g, 40)) : like(g, x, EAS_I64))
+                     : 0);
         break;
     case 3: push(g, simd ? eas_builder_simd_reduce(g->b, op, x) : 0); break;
     default: push(g, simd && sums ? eas_builder_simd_scan(g->b, x, one_in(g, 2)) : 0);
@@ -477,14 +517,18 @@ static bool matrix_dtype(eas_dtype dt) { return dt == EAS_F16 || dt == EAS_F32; 
 static void do_matrix(made *g)
 {
     int a = (int)below(g, INPUTS), b = (int)below(g, INPUTS), out = INPUTS + (int)below(g, OUTPUTS);
-    if (g->depth || g->group % IR_SIMD || !matrix_dtype(g->t->dtype[a]) || !matrix_dtype(g->t->dtype[b]) || !matrix_dtype(g->t->dtype[out]))
+    if (g->depth || g->group % IR_SIMD || !matrix_dtype(g->t->dtype[a]) || !matrix_dtype(g->t->dtype[b]) ||
+        !matrix_dtype(g->t->dtype[out]))
         return;
-    eas_value acc = eas_builder_mma_zero(g->b), first = op2(g, IR_MUL, eas_builder_sg_id(g->b), i64(g, IR_SIMD * OWN));
+    eas_value acc = eas_builder_mma_zero(g->b),
+              first = op2(g, IR_MUL, eas_builder_sg_id(g->b), i64(g, IR_SIMD * OWN));
     for (int i = 0; i < 2; i++)
-        acc = eas_builder_mma(g->b, g->buf[a], i64(g, below(g, g->t->count[a] - 63)), i64(g, 8), g->buf[b], i64(g, below(g, g->t->count[b] - 63)),
-                              i64(g, 8), acc);
+        acc = eas_builder_mma(g->b, g->buf[a], i64(g, below(g, g->t->count[a] - 63)), i64(g, 8), g->buf[b],
+                              i64(g, below(g, g->t->count[b] - 63)), i64(g, 8), acc);
     eas_builder_barrier(g->b);
-    eas_builder_mma_store(g->b, g->buf[out], op2(g, IR_ADD, op2(g, IR_MUL, g->pid, i64(g, g->group * OWN)), first), i64(g, 8), acc);
+    eas_builder_mma_store(g->b, g->buf[out],
+                          op2(g, IR_ADD, op2(g, IR_MUL, g->pid, i64(g, g->group * OWN)), first), i64(g, 8),
+                          acc);
     eas_builder_barrier(g->b);
 }
 
@@ -587,9 +631,11 @@ typedef struct choice {
     int weight;
     int mode; /* 1: SPMD, 2: threads, 3: both */
 } choice;
-static const choice choices[] = {{do_elementwise, 40, 3}, {do_cast, 8, 3},    {do_load, 12, 3},       {do_store, 8, 3},  {do_load_own, 4, 3},
-                                 {do_atomic, 4, 3},       {do_random, 2, 3},  {do_dot, 3, 3},         {do_fold, 10, 1},  {do_move, 8, 1},
-                                 {do_matmul, 3, 1},       {do_control, 8, 3}, {do_threadgroup, 8, 2}, {do_across, 6, 2}, {do_matrix, 3, 2}};
+static const choice choices[] = {{do_elementwise, 40, 3}, {do_cast, 8, 3},     {do_load, 12, 3},
+                                 {do_store, 8, 3},        {do_load_own, 4, 3}, {do_atomic, 4, 3},
+                                 {do_random, 2, 3},       {do_dot, 3, 3},      {do_fold, 10, 1},
+                                 {do_move, 8, 1},         {do_matmul, 3, 1},   {do_control, 8, 3},
+                                 {do_threadgroup, 8, 2},  {do_across, 6, 2},   {do_matrix, 3, 2}};
 
 static void statements(made *g, int n)
 {
@@ -611,7 +657,8 @@ static void choose_shape(made *g)
     g->rank = 1 + (int)below(g, one_in(g, 2) ? 1 : 3);
     g->lanes = 1;
     for (int i = 0; i < g->rank; i++) {
-        int64_t d = sizes[below(g, (int64_t)(sizeof sizes / sizeof *sizes))], most = g->k.max_lanes / g->lanes;
+        int64_t d = sizes[below(g, (int64_t)(sizeof sizes / sizeof *sizes))],
+                most = g->k.max_lanes / g->lanes;
         g->shape[i] = d < most ? d : most;
         g->lanes *= g->shape[i];
     }
@@ -628,14 +675,17 @@ static void choose_shape(made *g)
 static void declare(made *g)
 {
     static const char *const names[NBUFS] = {"a", "b", "c", "x", "y", "sum"};
-    static const char *const shared[] = {"atomic_add", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor"};
+    static const char *const shared[] = {"atomic_add", "atomic_min", "atomic_max",
+                                         "atomic_and", "atomic_or",  "atomic_xor"};
     static const eas_dtype ints[] = {EAS_I32, EAS_U32, EAS_I64, EAS_U64};
     int64_t programs = g->t->grid[0] * g->t->grid[1];
     g->t->nbufs = NBUFS;
     g->atomic = shared[below(g, 6)];
     for (int i = 0; i < NBUFS; i++) {
         g->t->dtype[i] = i == SHARED ? ints[below(g, 4)] : some_dtype(g);
-        g->t->count[i] = i < INPUTS ? 64 + below(g, 200) : i == SHARED ? 1 + below(g, 40) : programs * g->segment * (g->threads ? g->group : 1);
+        g->t->count[i] = i < INPUTS  ? 64 + below(g, 200)
+                       : i == SHARED ? 1 + below(g, 40)
+                                     : programs * g->segment * (g->threads ? g->group : 1);
         g->buf[i] = eas_builder_param_buffer(g->b, names[i], g->t->dtype[i]);
     }
     g->t->n = below(g, 50) - 5;
@@ -647,14 +697,18 @@ static void declare(made *g)
 static void begin(made *g)
 {
     eas_value p = eas_builder_program_id(g->b, 0), where = p;
-    g->pid = g->t->grid[1] > 1 ? op2(g, IR_ADD, p, op2(g, IR_MUL, eas_builder_program_id(g->b, 1), eas_builder_num_programs(g->b, 0))) : p;
+    g->pid = g->t->grid[1] > 1
+               ? op2(g, IR_ADD, p,
+                     op2(g, IR_MUL, eas_builder_program_id(g->b, 1), eas_builder_num_programs(g->b, 0)))
+               : p;
     if (g->threads) {
         g->tid = eas_builder_tid(g->b, 0, g->group);
         where = op2(g, IR_ADD, op2(g, IR_MUL, g->pid, i64(g, g->group)), g->tid);
         push(g, g->tid);
     } else {
         where = g->pid;
-        push(g, eas_builder_reshape(g->b, eas_builder_arange(g->b, below(g, 5) - 2, g->lanes), g->rank, g->shape));
+        push(g, eas_builder_reshape(g->b, eas_builder_arange(g->b, below(g, 5) - 2, g->lanes), g->rank,
+                                    g->shape));
     }
     g->base = op2(g, IR_MUL, where, i64(g, g->segment));
     push(g, op2(g, IR_ADD, g->pid, g->n));
@@ -702,8 +756,11 @@ void diff_free(trial *t)
 int diff_args(const trial *t, uint8_t *memory, eas_arg *args)
 {
     for (int i = 0; i < t->nbufs; i++)
-        args[i] =
-            (eas_arg){.v.data = memory + t->offset[i], .count = t->count[i], .dtype = (uint8_t)t->dtype[i], .is_buffer = 1, .flags = EAS_ARG_HOST};
+        args[i] = (eas_arg){.v.data = memory + t->offset[i],
+                            .count = t->count[i],
+                            .dtype = (uint8_t)t->dtype[i],
+                            .is_buffer = 1,
+                            .flags = EAS_ARG_HOST};
     args[t->nbufs] = (eas_arg){.v.i = t->n, .dtype = EAS_I64};
     args[t->nbufs + 1] = (eas_arg){.v.f = t->f, .dtype = EAS_F64};
     return t->nbufs + 2;

@@ -1,5 +1,5 @@
-/* diff_live.c: the way of `_interpret=True` without Python: each instruction of finished IR goes through a live builder, and the loops and
- * branches of the IR are loops and branches here. */
+/* diff_live.c: the way of `_interpret=True` without Python: each instruction of finished IR goes through a
+ * live builder, and the loops and branches of the IR are loops and branches here. */
 #include "diff.h"
 
 typedef struct replay {
@@ -89,7 +89,8 @@ static uint32_t choose(replay *r, uint32_t cond, uint32_t yes, uint32_t no)
 static void run_if(replay *r, uint32_t i)
 {
     const ir_insn *end = &r->ir->insns[r->end[i]];
-    uint32_t cond = r->map[ir_args(r->ir, &r->ir->insns[i])[0]], yes[64], no[64], half = find_part(r, i, IR_ELSE);
+    uint32_t cond = r->map[ir_args(r->ir, &r->ir->insns[i])[0]], yes[64], no[64],
+             half = find_part(r, i, IR_ELSE);
     eas_live_if(r->b, cond);
     run_range(r, i + 1, half);
     if (half < r->end[i])
@@ -134,7 +135,8 @@ static eas_status run_programs(replay *r, const trial *t, uint8_t *memory)
 eas_status diff_live(const trial *t, const eas_ir *ir, uint8_t *memory)
 {
     arena mem = {0};
-    replay r = {.ir = ir, .map = arena_alloc(&mem, ir->nvals * sizeof(uint32_t)), .end = ir_region_ends(ir, &mem)};
+    replay r = {
+        .ir = ir, .map = arena_alloc(&mem, ir->nvals * sizeof(uint32_t)), .end = ir_region_ends(ir, &mem)};
     eas_status st = irb_like(ir, &r.b);
     if (!st) {
         r.b->ir->threads = 0; /* the kernel says it itself */

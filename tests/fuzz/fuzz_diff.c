@@ -1,11 +1,13 @@
-/* fuzz_diff.c: random kernels, run in every way there is, must leave the same bits in memory (any NaN is a NaN).
+/* fuzz_diff.c: random kernels, run in every way there is, must leave the same bits in memory (any NaN is a
+ * NaN).
  *
  *   raw          the interpreter on the IR as built
  *   live         the live builder, instruction by instruction
- *   simplified   the interpreter on what the simplifier makes of it; equal to raw where nothing may be contracted
- *   ref, cpu     launches, as a user's; cpu in the checked form, too
+ *   simplified   the interpreter on what the simplifier makes of it; equal to raw where nothing may be
+ * contracted ref, cpu     launches, as a user's; cpu in the checked form, too
  *
- * and the text of the IR must come back from the parser. A kernel that fails is made smaller as long as it fails, and printed.
+ * and the text of the IR must come back from the parser. A kernel that fails is made smaller as long as it
+ * fails, and printed.
  *
  *   fuzz_diff [KERNELS [SEED [SECONDS]]]      EAS_ISA chooses the instruction set of the cpu
  */
@@ -37,12 +39,14 @@ static bool is_nan(eas_dtype dt, int64_t bits)
     return d != d;
 }
 
-/* Which NaN it is stays open, so where buffers overlap, what another buffer has there may differ in a NaN's bytes: does size bytes at `at` touch one of both? */
+/* Which NaN it is stays open, so where buffers overlap, what another buffer has there may differ in a NaN's
+ * bytes: does size bytes at `at` touch one of both? */
 static bool over_nan(const trial *t, const uint8_t *want, const uint8_t *got, size_t at, size_t size)
 {
     for (int b = 0; b < t->nbufs; b++) {
         const size_t each = eas_dtype_size(t->dtype[b]), from = t->offset[b];
-        for (int64_t i = at > from ? (int64_t)((at - from) / each) : 0; i < t->count[b] && from + (size_t)i * each < at + size; i++) {
+        for (int64_t i = at > from ? (int64_t)((at - from) / each) : 0;
+             i < t->count[b] && from + (size_t)i * each < at + size; i++) {
             int64_t x = 0, y = 0;
             memcpy(&x, want + from + (size_t)i * each, each);
             memcpy(&y, got + from + (size_t)i * each, each);
@@ -64,7 +68,8 @@ static verdict compare(const trial *t, const char *what, const uint8_t *want, co
             memcpy(&y, got + at, size);
             if (x == y || over_nan(t, want, got, at, size))
                 continue;
-            snprintf(text, sizeof text, "%s[%" PRId64 "]: expected %" PRIx64 ", got %" PRIx64, t->ir->params[b].name, i, x, y);
+            snprintf(text, sizeof text, "%s[%" PRId64 "]: expected %" PRIx64 ", got %" PRIx64,
+                     t->ir->params[b].name, i, x, y);
             return wrong(what, text);
         }
     return fine();
@@ -96,7 +101,8 @@ static eas_status run_device(const trial *t, eas_kernel *k, const char *device, 
 {
     eas_arg args[MAX_BUFS + 2];
     int n = diff_args(t, memory, args);
-    eas_launch opts = {.size = sizeof opts, .has_grid = 1, .debug = checked, .grid = {t->grid[0], t->grid[1], t->grid[2]}};
+    eas_launch opts = {
+        .size = sizeof opts, .has_grid = 1, .debug = checked, .grid = {t->grid[0], t->grid[1], t->grid[2]}};
     eas_device *d;
     eas_status st = eas_device_get(device, &d);
     return st ? st : eas_kernel_launch(k, d, args, n, &opts);
@@ -122,7 +128,8 @@ static verdict check_text(const eas_ir *ir)
     char *first = NULL, *again = NULL;
     eas_ir *back = NULL;
     verdict v = fine();
-    if (eas_ir_text(ir, 1, &first) || eas_ir_parse(first, strlen(first), &back) || eas_ir_text(back, 1, &again))
+    if (eas_ir_text(ir, 1, &first) || eas_ir_parse(first, strlen(first), &back) ||
+        eas_ir_text(back, 1, &again))
         v = wrong("text", eas_error_message());
     else if (strcmp(first, again))
         v = wrong("text", "it changes on its way");
@@ -174,7 +181,8 @@ static verdict check_devices(const trial *t)
     else if (!v.what && !st)
         v = compare(t, tested(), ref, cpu);
     if (!v.what && !st && t->n % 4 == 0)
-        v = run_device(t, k, tested(), true, checked) ? wrong("checked", eas_error_message()) : compare(t, "checked", ref, checked);
+        v = run_device(t, k, tested(), true, checked) ? wrong("checked", eas_error_message())
+                                                      : compare(t, "checked", ref, checked);
     eas_kernel_release(k);
     free(ref);
     free(cpu);
@@ -262,9 +270,10 @@ static eas_ir *without(const eas_ir *ir, uint32_t out)
                 i = end[i];
             const ir_insn *last = &ir->insns[i];
             for (int k = 0; k < last->nres; k++)
-                map[last->res + (uint32_t)k] = !region         ? stand_in(b, ir, map, in, k)
-                                             : in->op == IR_IF ? irb_const(b, ir_typeof(ir, last->res + (uint32_t)k), 0)
-                                                               : map[ir_args(ir, in)[k + (in->op == IR_LOOP ? 3 : 0)]];
+                map[last->res + (uint32_t)k] = !region ? stand_in(b, ir, map, in, k)
+                                             : in->op == IR_IF
+                                                 ? irb_const(b, ir_typeof(ir, last->res + (uint32_t)k), 0)
+                                                 : map[ir_args(ir, in)[k + (in->op == IR_LOOP ? 3 : 0)]];
         }
         if (irb_finish(b, &made))
             made = NULL;
@@ -279,7 +288,8 @@ static bool may_go(const eas_ir *ir, uint32_t i)
 {
     uint16_t op = ir->insns[i].op;
     for (uint32_t k = i + 1; k < ir->ninsns; k++)
-        if (ir->insns[k].op == IR_ENDWHILE && ir->insns[k].nargs && ir_args(ir, &ir->insns[k])[0] == ir->insns[i].res)
+        if (ir->insns[k].op == IR_ENDWHILE && ir->insns[k].nargs &&
+            ir_args(ir, &ir->insns[k])[0] == ir->insns[i].res)
             return false;
     return op != IR_ENDLOOP && op != IR_ENDWHILE && op != IR_ENDIF && op != IR_ELSE && op != IR_DO;
 }
@@ -337,8 +347,9 @@ static void report(knobs k, verdict v)
         return;
     v = drop_instructions(&t, v);
     if (!eas_ir_text(t.ir, 0, &text))
-        printf("%s: %s\ngrid %d x %d, limits %d %d %d %d, N = %" PRId64 ", F = %g\n%s\n", v.what, v.text, (int)t.grid[0], (int)t.grid[1], k.max_lanes,
-               k.max_grid, k.max_steps, k.max_depth, t.n, t.f, text);
+        printf("%s: %s\ngrid %d x %d, limits %d %d %d %d, N = %" PRId64 ", F = %g\n%s\n", v.what, v.text,
+               (int)t.grid[0], (int)t.grid[1], k.max_lanes, k.max_grid, k.max_steps, k.max_depth, t.n, t.f,
+               text);
     fflush(stdout);
     eas_memory_free(text);
     diff_free(&t);
@@ -353,7 +364,10 @@ static double now(void)
 
 /* What OpenCL's compiler keeps, which is C++. Nothing of ours is. */
 const char *__lsan_default_suppressions(void);
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void) { return "leak:operator new\n"; }
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void)
+{
+    return "leak:operator new\n";
+}
 
 int main(int argc, char **argv)
 {
@@ -362,16 +376,18 @@ int main(int argc, char **argv)
     double limit = argc > 3 ? strtod(argv[3], NULL) : 1e9, start = now();
     setenv("EAS_CACHE_DIR", "off", 1);
     for (; done < n && failed < 10 && now() - start < limit; done++) {
-        knobs k = {.seed = seed + (uint64_t)done, .max_lanes = 300, .max_grid = 5, .max_steps = 14, .max_depth = 2};
+        knobs k = {
+            .seed = seed + (uint64_t)done, .max_lanes = 300, .max_grid = 5, .max_steps = 14, .max_depth = 2};
         verdict v = check_knobs(&k);
         if (!v.what)
             continue;
         report(k, v);
         failed++;
     }
-    /* A device that refuses much is not tested: at most one kernel in ten, and a few more where there are few. */
+    /* A device that refuses much is not tested: at most one kernel in ten, and a few more where there are
+     * few. */
     const bool lazy = refused > launched / 10 + 3;
-    printf("%ld kernels from seed %" PRIu64 ", %ld failed, %ld of %ld launches refused%s, %.0f s\n", done, seed, failed, refused, launched,
-           lazy ? ": too many" : "", now() - start);
+    printf("%ld kernels from seed %" PRIu64 ", %ld failed, %ld of %ld launches refused%s, %.0f s\n", done,
+           seed, failed, refused, launched, lazy ? ": too many" : "", now() - start);
     return failed != 0 || lazy;
 }

@@ -1,7 +1,9 @@
 /* fuzz_grad.c: derivatives of random kernels.
  *
- * Each kernel is differentiated both ways, and for random cotangents ct and tangents t must hold <ct, J t> = <J^T ct, t>, on ref and on cpu. Where the kernel is smooth,
- * which two step sizes tell, J t must be the difference quotient as well. Kernels that cannot be differentiated are refused with a message; how many is printed.
+ * Each kernel is differentiated both ways, and for random cotangents ct and tangents t must hold <ct, J t> =
+ * <J^T ct, t>, on ref and on cpu. Where the kernel is smooth, which two step sizes tell, J t must be the
+ * difference quotient as well. Kernels that cannot be differentiated are refused with a message; how many is
+ * printed.
  *
  *   fuzz_grad [KERNELS [SEED [SECONDS]]]
  */
@@ -19,7 +21,8 @@ typedef struct job {
     eas_ir *ir;
     uint64_t rng;
     bool of[MAX_BUFS], wrt[MAX_BUFS];
-    double *data[MAX_BUFS]; /* of float buffers: tangent of what is in wrt, cotangent of what is in of, as they were drawn */
+    /* of float buffers: tangent of what is in wrt, cotangent of what is in of, as they were drawn */
+    double *data[MAX_BUFS];
     double *ct[MAX_BUFS];
 } job;
 
@@ -35,7 +38,10 @@ static eas_status launch(const job *j, eas_ir *ir, const char *device, eas_arg *
 {
     eas_kernel *k;
     eas_device *d;
-    eas_launch opts = {.size = sizeof opts, .has_grid = 1, .debug = 2, .grid = {(j->t.grid[0] + band - 1) / band, j->t.grid[1], j->t.grid[2]}};
+    eas_launch opts = {.size = sizeof opts,
+                       .has_grid = 1,
+                       .debug = 2,
+                       .grid = {(j->t.grid[0] + band - 1) / band, j->t.grid[1], j->t.grid[2]}};
     eas_status st = eas_kernel_new(ir, &k);
     if (st)
         return st;
@@ -53,7 +59,8 @@ static int64_t needed(const job *j, const eas_grad *d, eas_grad_param p)
 {
     int64_t scalars[MAX_BUFS + 2] = {0}, trips = 1;
     scalars[j->t.nbufs] = j->t.n;
-    if ((p.role == EAS_GRAD_TAPE || p.role == EAS_GRAD_TRIPS) && p.loop >= 0 && eas_grad_trips(d, p.loop, scalars, j->t.grid, &trips))
+    if ((p.role == EAS_GRAD_TAPE || p.role == EAS_GRAD_TRIPS) && p.loop >= 0 &&
+        eas_grad_trips(d, p.loop, scalars, j->t.grid, &trips))
         return -1;
     switch (p.role) {
     case EAS_GRAD_TAPE: return p.elements * trips * programs(j);
@@ -65,8 +72,10 @@ static int64_t needed(const job *j, const eas_grad *d, eas_grad_param p)
     }
 }
 
-/* Runs a derivative on memory (what the kernel itself is given); given[b] is the array for buffer b that comes second: gradient, or result's tangent. */
-static eas_status run(const job *j, const eas_grad *d, const char *device, uint8_t *memory, double *const *first, double *const *second)
+/* Runs a derivative on memory (what the kernel itself is given); given[b] is the array for buffer b that
+ * comes second: gradient, or result's tangent. */
+static eas_status run(const job *j, const eas_grad *d, const char *device, uint8_t *memory,
+                      double *const *first, double *const *second)
 {
     eas_arg args[MAX_ARGS];
     void *owned[MAX_ARGS] = {0};
@@ -80,7 +89,8 @@ static eas_status run(const job *j, const eas_grad *d, const char *device, uint8
         int64_t count = p.param >= 0 ? j->t.count[p.param] : needed(j, d, p);
         if (count < 0)
             st = EAS_ERR_VALUE;
-        args[i] = (eas_arg){.dtype = (uint8_t)p.dtype, .is_buffer = p.is_buffer, .count = count, .flags = EAS_ARG_HOST};
+        args[i] = (eas_arg){
+            .dtype = (uint8_t)p.dtype, .is_buffer = p.is_buffer, .count = count, .flags = EAS_ARG_HOST};
         if (p.role == EAS_GRAD_BAND)
             band = count;
         if (p.role == EAS_GRAD_TRIPS || p.role == EAS_GRAD_PROGRAMS || p.role == EAS_GRAD_BAND) {
@@ -227,7 +237,8 @@ static bool compare(job *j, const eas_grad *g, const eas_grad *f)
     sums want = {0, 0}, got, q = {0, 0};
     for (int k = 0; k < 2; k++) {
         if (forward(j, f, devices[k], &got))
-            return printf("forward mode fails on %s: %s\n", devices[k], eas_error_message()), complain(j, "forward", 0, 0), false;
+            return printf("forward mode fails on %s: %s\n", devices[k], eas_error_message()),
+                   complain(j, "forward", 0, 0), false;
         if (k && isfinite(want.size) && !near(want.value, got.value, want.size, 1e-6))
             return complain(j, "forward mode on ref and cpu", want.value, got.value), false;
         want = got;
@@ -236,9 +247,12 @@ static bool compare(job *j, const eas_grad *g, const eas_grad *f)
         if (reverse(j, g, devices[k], &got))
             return eas_error_message()[0] && strstr(eas_error_message(), "max_trips")
                      ? (refused++, true)
-                     : (printf("reverse mode fails on %s: %s\n", devices[k], eas_error_message()), complain(j, "reverse", 0, 0), false);
+                     : (printf("reverse mode fails on %s: %s\n", devices[k], eas_error_message()),
+                        complain(j, "reverse", 0, 0), false);
         if (!near(want.value, got.value, want.size + got.size, 1e-6))
-            return complain(j, k ? "forward against reverse on cpu" : "forward against reverse on ref", want.value, got.value), false;
+            return complain(j, k ? "forward against reverse on cpu" : "forward against reverse on ref",
+                            want.value, got.value),
+                   false;
     }
     both++;
     zero += want.size == 0;
@@ -249,7 +263,8 @@ static bool compare(job *j, const eas_grad *g, const eas_grad *f)
     if (!near(near1, near2, q.size, 1e-5))
         return true; /* a corner, or a number too large for differences */
     smooth++;
-    return near(near2, want.value, q.size, 1e-3) || (complain(j, "differences against forward mode", near2, want.value), false);
+    return near(near2, want.value, q.size, 1e-3) ||
+           (complain(j, "differences against forward mode", near2, want.value), false);
 }
 
 static void choose(job *j)
@@ -272,7 +287,8 @@ static void choose(job *j)
 static bool check(job *j)
 {
     int of[MAX_BUFS], wrt[MAX_BUFS];
-    eas_grad_options opt = {.of = of, .wrt = wrt, .max_trips = 8, .fresh = j->rng >> 1 & 1, .band = j->rng >> 2 & 1};
+    eas_grad_options opt = {
+        .of = of, .wrt = wrt, .max_trips = 8, .fresh = j->rng >> 1 & 1, .band = j->rng >> 2 & 1};
     eas_grad *g = NULL, *f = NULL;
     choose(j);
     for (int b = 0; b < j->t.nbufs; b++) {
@@ -335,7 +351,8 @@ int main(int argc, char **argv)
     verbose = getenv("EAS_FUZZ_VERBOSE");
     for (; done < n && bad < 5 && difftime(time(NULL), start) < limit; done++)
         bad += !one(seed + (uint64_t)done);
-    printf("%ld kernels: %ld agree both ways, %ld of them are smooth and agree with differences, %ld are zero; %ld are refused, %ld are wrong\n",
-           done, both, smooth, zero, refused, bad);
+    printf(
+        "%ld kernels: %ld agree both ways, %ld of them are smooth and agree with differences, %ld are zero; %ld are refused, %ld are wrong\n",
+        done, both, smooth, zero, refused, bad);
     return bad != 0;
 }

@@ -1,5 +1,6 @@
-/* fuzz_io.c: any bytes as a file of tensors. What opens must be readable: every tensor is decoded and its ends are touched; nothing may crash, read
- * beyond the file or allocate without reason. The first byte chooses the name, so that each format is tried. */
+/* fuzz_io.c: any bytes as a file of tensors. What opens must be readable: every tensor is decoded and its
+ * ends are touched; nothing may crash, read beyond the file or allocate without reason. The first byte
+ * chooses the name, so that each format is tried. */
 #include "eas.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* fuzz_ir.c: any text into the IR parser. What parses must print and parse back to the same text, simplify to IR that the
- * verifier takes, and go through the text generators, whole and narrowed; nothing may crash. */
+/* fuzz_ir.c: any text into the IR parser. What parses must print and parse back to the same text, simplify to
+ * IR that the verifier takes, and go through the text generators, whole and narrowed; nothing may crash. */
 #include "eas.h"
 
 #include <stdio.h>

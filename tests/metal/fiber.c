@@ -1,5 +1,6 @@
-/* fiber.c: see fiber.h. A switch saves what the calling convention makes the callee's, and the stack pointer; ucontext, which also keeps
- * the signal mask and so enters the kernel, is only for processors that have no lines here. */
+/* fiber.c: see fiber.h. A switch saves what the calling convention makes the callee's, and the stack pointer;
+ * ucontext, which also keeps the signal mask and so enters the kernel, is only for processors that have no
+ * lines here. */
 #include "fiber.h"
 
 #include <stdint.h>
@@ -44,8 +45,15 @@ void eas_fiber_first(void) __asm__("eas_fiber_first");
 
 void fiber_start(fiber *f, void (*entry)(void *), void *arg)
 {
-    uint64_t *top = (uint64_t *)(void *)(f->stack + f->size - f->shift) - 2; /* so that the stack is aligned at the call */
-    uint64_t frame[7] = {0, 0, 0, (uint64_t)(uintptr_t)arg, (uint64_t)(uintptr_t)entry, 0, (uint64_t)(uintptr_t)eas_fiber_first};
+    /* so that the stack is aligned at the call */
+    uint64_t *top = (uint64_t *)(void *)(f->stack + f->size - f->shift) - 2;
+    uint64_t frame[7] = {0,
+                         0,
+                         0,
+                         (uint64_t)(uintptr_t)arg,
+                         (uint64_t)(uintptr_t)entry,
+                         0,
+                         (uint64_t)(uintptr_t)eas_fiber_first};
     memcpy(top - 7, frame, sizeof frame); /* r15 r14 r13 r12 rbx rbp, return address */
     f->sp = top - 7;
 }
@@ -54,22 +62,23 @@ void fiber_switch(fiber *from, fiber *to) { eas_fiber_swap(&from->sp, to->sp); }
 
 #elif defined(__aarch64__)
 
-__asm__(".text\n"
-        "eas_fiber_swap:\n"
-        "  sub sp, sp, #160\n"
-        "  stp x19, x20, [sp]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"
-        "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
-        "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
-        "  mov x9, sp\n  str x9, [x0]\n  mov sp, x1\n"
-        "  ldp x19, x20, [sp]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n  ldp x25, x26, [sp, #48]\n"
-        "  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
-        "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
-        "  add sp, sp, #160\n"
-        "  ret\n"
-        "eas_fiber_first:\n"
-        "  mov x0, x19\n"
-        "  blr x20\n"
-        "  brk #1\n");
+__asm__(
+    ".text\n"
+    "eas_fiber_swap:\n"
+    "  sub sp, sp, #160\n"
+    "  stp x19, x20, [sp]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"
+    "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
+    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
+    "  mov x9, sp\n  str x9, [x0]\n  mov sp, x1\n"
+    "  ldp x19, x20, [sp]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n  ldp x25, x26, [sp, #48]\n"
+    "  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
+    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
+    "  add sp, sp, #160\n"
+    "  ret\n"
+    "eas_fiber_first:\n"
+    "  mov x0, x19\n"
+    "  blr x20\n"
+    "  brk #1\n");
 void eas_fiber_swap(void **save, void *load) __asm__("eas_fiber_swap");
 void eas_fiber_first(void) __asm__("eas_fiber_first");
 
@@ -105,7 +114,8 @@ void fiber_start(fiber *f, void (*entry)(void *), void *arg)
     c->uc_stack.ss_sp = f->stack;
     c->uc_stack.ss_size = (size_t)((char *)c - f->stack);
     c->uc_link = NULL;
-    makecontext(c, (void (*)(void))first, 4, (unsigned)(e >> 32), (unsigned)e, (unsigned)(a >> 32), (unsigned)a);
+    makecontext(c, (void (*)(void))first, 4, (unsigned)(e >> 32), (unsigned)e, (unsigned)(a >> 32),
+                (unsigned)a);
     f->sp = c;
 }
 

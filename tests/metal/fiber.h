@@ -8,10 +8,12 @@ typedef struct fiber {
     void *sp; /* while it is not running */
     char *stack;
     size_t size;
-    size_t shift; /* where the stack begins below its end: stacks that all began alike would share few cache lines */
+    /* where the stack begins below its end: stacks that all began alike would share few cache lines */
+    size_t shift;
 } fiber;
 
-int fiber_new(fiber *f, size_t stack_bytes); /* 0, or -1 without memory; below the stack is a page that may not be touched */
+/* 0, or -1 without memory; below the stack is a page that may not be touched */
+int fiber_new(fiber *f, size_t stack_bytes);
 void fiber_free(fiber *f);
 /* The next switch to f calls entry(arg), which must never return. */
 void fiber_start(fiber *f, void (*entry)(void *), void *arg);

@@ -1,8 +1,9 @@
-/* msl.h: compiles Metal Shading Language for this machine and runs it. No Objective-C in here: the C tests use it as it is, and the
- * stand-in for Metal (standin_*.m) puts Metal's classes on top.
+/* msl.h: compiles Metal Shading Language for this machine and runs it. No Objective-C in here: the C tests
+ * use it as it is, and the stand-in for Metal (standin_*.m) puts Metal's classes on top.
  *
- * A text goes through clang with the shim of tests/metal/shim, which plays <metal_stdlib>. Threads of a group are fibers on the calling
- * thread, so a barrier costs a few instructions, and what a thread does wrong (a trap, a page fault, no end) stops the run, not the process.
+ * A text goes through clang with the shim of tests/metal/shim, which plays <metal_stdlib>. Threads of a group
+ * are fibers on the calling thread, so a barrier costs a few instructions, and what a thread does wrong (a
+ * trap, a page fault, no end) stops the run, not the process.
  */
 #ifndef MSL_H
 #define MSL_H
@@ -16,7 +17,8 @@ typedef struct msl_at {
     uint32_t group[3], groups[3];     /* threadgroup_position_in_grid, threadgroups_per_grid */
     uint32_t local[3], locals[3];     /* thread_position_in_threadgroup, threads_per_threadgroup */
     uint32_t global[3], all[3];       /* thread_position_in_grid, threads_per_grid */
-    uint32_t index, lane, sg;         /* thread_index_in_threadgroup, thread_index_in_simdgroup, simdgroup_index_in_threadgroup */
+    /* thread_index_in_threadgroup, thread_index_in_simdgroup, simdgroup_index_in_threadgroup */
+    uint32_t index, lane, sg;
 } msl_at;
 
 typedef struct msl_arg {
@@ -36,8 +38,9 @@ typedef struct msl_kernel {
 } msl_kernel;
 
 typedef struct msl_lib msl_lib;
-/* Compiles n texts into one library, each in a namespace of its own. NULL on failure, and *error (malloc'ed) is clang's complaint, in
- * which text i is called "program_source" if there is only one. Results are kept on disk, keyed by everything they depend on. */
+/* Compiles n texts into one library, each in a namespace of its own. NULL on failure, and *error (malloc'ed)
+ * is clang's complaint, in which text i is called "program_source" if there is only one. Results are kept on
+ * disk, keyed by everything they depend on. */
 msl_lib *msl_compile(const char *const *texts, int n, bool fast_math, char **error);
 const msl_kernel *msl_find(const msl_lib *lib, const char *name);
 void msl_lib_free(msl_lib *lib);
@@ -50,10 +53,11 @@ typedef struct msl_grid {
     uint32_t group[3];
 } msl_grid;
 /* Runs every thread of the grid. seconds <= 0: no limit. */
-msl_result msl_run(const msl_kernel *k, void *const *args, const msl_grid *grid, double seconds, char why[256]);
+msl_result msl_run(const msl_kernel *k, void *const *args, const msl_grid *grid, double seconds,
+                   char why[256]);
 
-/* 0 if clang takes the text; it complains on standard error otherwise. msl_spaces reads it as C++ for OpenCL, whose address spaces are
- * checked as Metal's are: the shim that runs kernels knows none. */
+/* 0 if clang takes the text; it complains on standard error otherwise. msl_spaces reads it as C++ for OpenCL,
+ * whose address spaces are checked as Metal's are: the shim that runs kernels knows none. */
 int msl_syntax(const char *msl);
 int msl_spaces(const char *const *texts, int n);
 int opencl_syntax(const char *cl);

@@ -1,8 +1,10 @@
 /* msl_compile.c: from Metal Shading Language to functions of this process.
  *
- * The text is compiled as C++ with the shim of tests/metal/shim. Two things are written around it: the kernel's threadgroup arrays become references into
- * memory of the runner, and each kernel gets a trampoline, so that all can be called alike, and a description of its arguments, both made from its
- * signature. Lines keep their numbers. What was compiled is kept in a folder of this user's, the whole C++ text beside it: equal text, equal code.
+ * The text is compiled as C++ with the shim of tests/metal/shim. Two things are written around it: the
+ * kernel's threadgroup arrays become references into memory of the runner, and each kernel gets a trampoline,
+ * so that all can be called alike, and a description of its arguments, both made from its signature. Lines
+ * keep their numbers. What was compiled is kept in a folder of this user's, the whole C++ text beside it:
+ * equal text, equal code.
  */
 #include "msl.h"
 #include "msl_shim.h"
@@ -79,7 +81,10 @@ static char *read_all(const char *path)
 
 /* ---- one kernel's signature ---- */
 
-static int is_word(char c) { return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
+static int is_word(char c)
+{
+    return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
 
 typedef struct param {
     char type[160], name[128]; /* of what the pointer or reference is to */
@@ -133,7 +138,8 @@ static const char *built_in(const char *attr)
     return NULL;
 }
 
-/* Parameters of a signature, from behind its "(" on; returns the end of the next one, or NULL after the last. */
+/* Parameters of a signature, from behind its "(" on; returns the end of the next one, or NULL after the last.
+ */
 static const char *next_param(const char *s)
 {
     int depth = 0;
@@ -174,8 +180,10 @@ static void put_trampoline(text *out, const char *params, const char *name, int 
     }
     putf(out, "static const msl_arg args_%d[] = {", id);
     put(out, args.at);
-    putf(out, "{-1, 0, 0, 0}};\nenum { nargs_%d = %d };\nstatic void run_%d(void *const *a, const msl_at *t)\n{\n    (void)a, (void)t;\n    %s(", id,
-         nargs, id, name);
+    putf(
+        out,
+        "{-1, 0, 0, 0}};\nenum { nargs_%d = %d };\nstatic void run_%d(void *const *a, const msl_at *t)\n{\n    (void)a, (void)t;\n    %s(",
+        id, nargs, id, name);
     put(out, call.at);
     put(out, ");\n}\n");
     free(call.at);
@@ -189,8 +197,9 @@ static unsigned element_size(const char *type)
     static const struct {
         const char *name;
         unsigned size;
-    } table[] = {{"bool", 1},       {"char", 1},        {"uchar", 1},        {"short", 2},       {"ushort", 2}, {"half", 2},
-                 {"bfloat", 2},     {"int", 4},         {"uint", 4},         {"long", 8},        {"ulong", 8},  {"float", 4},
+    } table[] = {{"bool", 1},       {"char", 1},        {"uchar", 1},        {"short", 2},
+                 {"ushort", 2},     {"half", 2},        {"bfloat", 2},       {"int", 4},
+                 {"uint", 4},       {"long", 8},        {"ulong", 8},        {"float", 4},
                  {"atomic_int", 4}, {"atomic_uint", 4}, {"atomic_float", 4}, {"atomic_ulong", 8}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (!strcmp(type, table[i].name))
@@ -198,7 +207,8 @@ static unsigned element_size(const char *type)
     return 0;
 }
 
-/* Copies a text; "threadgroup T name[N];" on a line of its own becomes a macro of the shim's. Returns the bytes taken by a kernel's arrays. */
+/* Copies a text; "threadgroup T name[N];" on a line of its own becomes a macro of the shim's. Returns the
+ * bytes taken by a kernel's arrays. */
 static unsigned put_body(text *out, const char *s)
 {
     unsigned used = 0;
@@ -207,7 +217,9 @@ static unsigned put_body(text *out, const char *s)
         size_t n = end ? (size_t)(end - s) + 1 : strlen(s);
         char type[64], name[128];
         unsigned count, size;
-        if (*s == ' ' && sscanf(s, " threadgroup %63[a-z_0-9] %127[A-Za-z_0-9][%u];", type, name, &count) == 3 && (size = element_size(type)) > 0) {
+        if (*s == ' ' &&
+            sscanf(s, " threadgroup %63[a-z_0-9] %127[A-Za-z_0-9][%u];", type, name, &count) == 3 &&
+            (size = element_size(type)) > 0) {
             putf(out, "    EAS_GROUP_ARRAY(%s, %s, %u, %u);\n", type, name, count, used);
             used += (size * count + 15) / 16 * 16;
         } else {
@@ -237,7 +249,8 @@ static void put_text(text *out, text *table, const char *msl, int space, int alo
         if (sscanf(s, "%255[A-Za-z_0-9]", name) != 1 || s[strlen(name)] != '(')
             continue;
         put_trampoline(out, s + strlen(name) + 1, name, id);
-        putf(table, "    {\"%s\", n%d::run_%d, n%d::args_%d, n%d::nargs_%d, %uu, %d},\n", name, space, id, space, id, space, id, used, meets);
+        putf(table, "    {\"%s\", n%d::run_%d, n%d::args_%d, n%d::nargs_%d, %uu, %d},\n", name, space, id,
+             space, id, space, id, used, meets);
     }
     put(out, "} // namespace\n");
 }
@@ -265,8 +278,8 @@ static uint64_t shim_hash(void)
     static _Atomic uint64_t known;
     if (known)
         return known;
-    static const char *const files[] = {EAS_SHIM_DIR "/metal_stdlib", EAS_SHIM_DIR "/metal_simdgroup_matrix", EAS_SHIM_DIR "/../msl.h",
-                                        EAS_SHIM_DIR "/../msl_shim.h"};
+    static const char *const files[] = {EAS_SHIM_DIR "/metal_stdlib", EAS_SHIM_DIR "/metal_simdgroup_matrix",
+                                        EAS_SHIM_DIR "/../msl.h", EAS_SHIM_DIR "/../msl_shim.h"};
     uint64_t h = 0xcbf29ce484222325u;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char *s = read_all(files[i]);
@@ -280,11 +293,14 @@ static text whole_text(const char *const *texts, int n, bool fast_math)
 {
     text out = {0}, table = {0};
     put(&table, "");
-    putf(&out, "// shim %016llx, %s, %s math\n", (unsigned long long)shim_hash(), target_options(), fast_math ? "fast" : "exact");
-    put(&out, "#include \"msl.h\"\n#include <metal_stdlib>\n#include <metal_simdgroup_matrix>\nusing metal::uint3;\n");
+    putf(&out, "// shim %016llx, %s, %s math\n", (unsigned long long)shim_hash(), target_options(),
+         fast_math ? "fast" : "exact");
+    put(&out,
+        "#include \"msl.h\"\n#include <metal_stdlib>\n#include <metal_simdgroup_matrix>\nusing metal::uint3;\n");
     for (int i = 0; i < n; i++)
         put_text(&out, &table, texts[i], i, n == 1);
-    put(&out, "extern \"C\" __attribute__((visibility(\"default\"))) const msl_kernel eas_msl_kernels[] = {\n");
+    put(&out,
+        "extern \"C\" __attribute__((visibility(\"default\"))) const msl_kernel eas_msl_kernels[] = {\n");
     put(&out, table.at);
     put(&out, "    {nullptr, nullptr, nullptr, 0, 0, 0}};\n");
     free(table.at);
@@ -316,13 +332,16 @@ static int run_clang(const char *const *argv, char **said)
     posix_spawn_file_actions_destroy(&files);
     if (!rc)
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-    *said = rc ? strdup("the stand-in needs clang-19, or what EAS_CLANG names, and cannot start it") : read_all(path);
+    *said = rc ? strdup("the stand-in needs clang-19, or what EAS_CLANG names, and cannot start it")
+               : read_all(path);
     close(fd);
     unlink(path);
     return rc ? rc : status;
 }
 
-#define COMMON "-x", "c++", "-std=c++17", "-isystem", EAS_SHIM_DIR, "-I", EAS_SHIM_DIR "/..", "-Wno-unknown-attributes", "-Wno-unknown-pragmas"
+#define COMMON \
+    "-x", "c++", "-std=c++17", "-isystem", EAS_SHIM_DIR, "-I", EAS_SHIM_DIR "/..", \
+        "-Wno-unknown-attributes", "-Wno-unknown-pragmas"
 
 static int compile_file(const char *from, const char *to, bool fast_math, char **said)
 {
@@ -392,9 +411,17 @@ int msl_spaces(const char *const *texts, int n)
         put(&all, "} // namespace\n");
     }
     temporary(path, ".metal");
-    const char *argv[] = {
-        clang(), "-fsyntax-only", "-x", "clcpp", "-cl-std=clc++2021", "-cl-no-stdinc", "-isystem", EAS_SHIM_DIR "/../spaces", "-Wno-everything", path,
-        NULL};
+    const char *argv[] = {clang(),
+                          "-fsyntax-only",
+                          "-x",
+                          "clcpp",
+                          "-cl-std=clc++2021",
+                          "-cl-no-stdinc",
+                          "-isystem",
+                          EAS_SHIM_DIR "/../spaces",
+                          "-Wno-everything",
+                          path,
+                          NULL};
     int rc = check_text(all.at, argv, path);
     free(all.at);
     return rc;
@@ -404,7 +431,8 @@ int opencl_syntax(const char *cl)
 {
     char path[64];
     temporary(path, ".cl");
-    const char *argv[] = {clang(), SYNTAX, "-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", path, NULL};
+    const char *argv[] = {clang(), SYNTAX, "-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header",
+                          path,    NULL};
     return check_text(cl, argv, path);
 }
 
@@ -454,7 +482,8 @@ static bool make_cached(const char *cc, const char *so, const text *t, bool fast
     int id = counter++;
     snprintf(new_cc, sizeof new_cc, "%s.%d.%d.cc", cc, (int)getpid(), id);
     snprintf(new_so, sizeof new_so, "%s.%d.%d.so", so, (int)getpid(), id);
-    bool ok = write_all(new_cc, t) && !compile_file(new_cc, new_so, fast_math, error) && !rename(new_so, so) && !rename(new_cc, cc);
+    bool ok = write_all(new_cc, t) && !compile_file(new_cc, new_so, fast_math, error) &&
+              !rename(new_so, so) && !rename(new_cc, cc);
     unlink(new_cc);
     unlink(new_so);
     if (ok) {

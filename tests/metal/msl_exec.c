@@ -1,8 +1,9 @@
 /* msl_exec.c: runs a compiled kernel over a grid.
  *
- * Groups run one after the other. The threads of a group that meets at barriers are fibers; they run in turn from one meeting to the next. A kernel
- * without meetings runs all its threads on one fiber. Nothing runs on the caller's own stack: from a signal (a trap of the checks that
- * clang put in, a page fault, the time limit) there is then always a way back, by switching to the caller.
+ * Groups run one after the other. The threads of a group that meets at barriers are fibers; they run in turn
+ * from one meeting to the next. A kernel without meetings runs all its threads on one fiber. Nothing runs on
+ * the caller's own stack: from a signal (a trap of the checks that clang put in, a page fault, the time
+ * limit) there is then always a way back, by switching to the caller.
  */
 #include "fiber.h"
 #include "msl.h"
@@ -92,7 +93,8 @@ static const unsigned char *exchange(const void *mine, unsigned bytes, unsigned 
     return slot[0];
 }
 
-static const eas_shim_calls calls = {.barrier = barrier, .lane = lane, .group_memory = group_memory, .exchange = exchange};
+static const eas_shim_calls calls = {
+    .barrier = barrier, .lane = lane, .group_memory = group_memory, .exchange = exchange};
 const eas_shim_calls *msl_calls(void) { return &calls; }
 
 /* ---- signals ---- */
@@ -111,15 +113,18 @@ static void leave_kernel(msl_result r, const char *why)
     fiber dead = {0};
     m->inside = 0;
     m->result = r;
-    snprintf(m->why, 256, "%s, in kernel %s, thread (%u, %u, %u) of group (%u, %u, %u)", why, m->k->name, m->now->at.local[0], m->now->at.local[1],
-             m->now->at.local[2], m->now->at.group[0], m->now->at.group[1], m->now->at.group[2]);
+    snprintf(m->why, 256, "%s, in kernel %s, thread (%u, %u, %u) of group (%u, %u, %u)", why, m->k->name,
+             m->now->at.local[0], m->now->at.local[1], m->now->at.local[2], m->now->at.group[0],
+             m->now->at.group[1], m->now->at.group[2]);
     fiber_switch(&dead, &m->caller);
 }
 
 static void on_signal(int sig, siginfo_t *info, void *context)
 {
     if (me && me->inside)
-        leave_kernel(MSL_FAULT, sig == SIGSEGV || sig == SIGBUS ? "page fault" : sig == SIGFPE ? "division by zero" : "undefined behaviour");
+        leave_kernel(MSL_FAULT, sig == SIGSEGV || sig == SIGBUS ? "page fault"
+                                : sig == SIGFPE                 ? "division by zero"
+                                                                : "undefined behaviour");
     struct sigaction *old = &before[sig];
     if (old->sa_flags & SA_SIGINFO) {
         old->sa_sigaction(sig, info, context);
@@ -141,7 +146,8 @@ static void on_limit(int sig)
         leave_kernel(MSL_TIMEOUT, "time limit");
 }
 
-/* Whoever set a handler since the last run (a test framework, an interpreter) is asked when a signal is not ours. */
+/* Whoever set a handler since the last run (a test framework, an interpreter) is asked when a signal is not
+ * ours. */
 static void install(void)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -164,7 +170,8 @@ typedef struct limit {
 static void limit_start(limit *l, double seconds)
 {
     struct sigevent e = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = LIMIT_SIGNAL};
-    struct itimerspec when = {.it_value = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) + 1}};
+    struct itimerspec when = {
+        .it_value = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) + 1}};
 #ifdef sigev_notify_thread_id
     e.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
 #else
@@ -314,7 +321,8 @@ static bool group_goes_on(runner *r)
         return false;
     if (done) {
         r->result = MSL_DIVERGED;
-        snprintf(r->why, 256, "kernel %s: %d of %d threads ended while the others wait at a barrier", r->k->name, done, r->nthreads);
+        snprintf(r->why, 256, "kernel %s: %d of %d threads ended while the others wait at a barrier",
+                 r->k->name, done, r->nthreads);
         return false;
     }
     for (int i = 0; i < r->nthreads; i++)
@@ -386,7 +394,8 @@ static void lone_entry(void *p)
     finish();
 }
 
-msl_result msl_run(const msl_kernel *k, void *const *args, const msl_grid *grid, double seconds, char why[256])
+msl_result msl_run(const msl_kernel *k, void *const *args, const msl_grid *grid, double seconds,
+                   char why[256])
 {
     runner *r = get_runner();
     limit l;

@@ -1,7 +1,9 @@
-/* standin.h: Metal for machines that have none: the classes and functions that src/dev/metal.c talks to, on GNU's Objective-C runtime.
+/* standin.h: Metal for machines that have none: the classes and functions that src/dev/metal.c talks to, on
+ * GNU's Objective-C runtime.
  *
- * Objects are really counted and kernels are really run. What Metal's API validation would stop at is *reported* here: on standard error, in the
- * list that eas_standin_reports() gives, and as an error of the command buffer it concerns. Faults can be asked for.
+ * Objects are really counted and kernels are really run. What Metal's API validation would stop at is
+ * *reported* here: on standard error, in the list that eas_standin_reports() gives, and as an error of the
+ * command buffer it concerns. Faults can be asked for.
  */
 #ifndef STANDIN_H
 #define STANDIN_H
@@ -49,18 +51,22 @@ enum { MTLMathModeSafe, MTLMathModeRelaxed, MTLMathModeFast };
 
 /* ---- what tests ask (standin_base.m) ---- */
 
-EXPORT const char *eas_standin_reports(void); /* one a line; "" if there was nothing to complain about. Valid until the next call */
-EXPORT void eas_standin_clear(void);          /* forgets reports and faults */
-/* Makes calls fail: "device", "memory", "compile", "pipeline", "indirect", "command", "timeout", "pagefault", separated by commas; "memory:3" lets three
- * pass first, "memory:0x2" fails twice. NULL: none. At the start it is what EAS_METAL_FAULT says. */
+EXPORT const char *eas_standin_reports(
+    void); /* one a line; "" if there was nothing to complain about. Valid until the next call */
+EXPORT void eas_standin_clear(void); /* forgets reports and faults */
+/* Makes calls fail: "device", "memory", "compile", "pipeline", "indirect", "command", "timeout", "pagefault",
+ * separated by commas; "memory:3" lets three pass first, "memory:0x2" fails twice. NULL: none. At the start
+ * it is what EAS_METAL_FAULT says. */
 EXPORT void eas_standin_fault(const char *spec);
 EXPORT void eas_standin_indirect(long *encoded, long *executed); /* indirect commands so far */
-EXPORT long eas_standin_live(const char *kind); /* objects alive, by class: "buffer", "command", "encoder", ... */
+EXPORT long
+eas_standin_live(const char *kind); /* objects alive, by class: "buffer", "command", "encoder", ... */
 
 void standin_report(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool standin_fault(const char *kind); /* should this one fail? */
 double standin_now(void);
-NSInteger standin_family(void); /* of Apple's: EAS_METAL_FAMILY, Apple 9; 0: none that knows indirect commands */
+/* of Apple's: EAS_METAL_FAMILY, Apple 9; 0: none that knows indirect commands */
+NSInteger standin_family(void);
 double standin_limit(void); /* seconds that a command may take: EAS_METAL_TIMEOUT, 60 */
 
 /* ---- Foundation (standin_base.m) ---- */
@@ -192,11 +198,19 @@ typedef struct standin_deallocator { /* a block that gives memory back */
 - (BOOL)supportsFamily:(NSInteger)family;
 - (id)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(NSError **)error;
 - (id)newComputePipelineStateWithFunction:(EASFunction *)f error:(NSError **)error;
-- (id)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor *)d options:(NSUInteger)o reflection:(id *)r error:(NSError **)error;
-- (id)newIndirectCommandBufferWithDescriptor:(MTLIndirectCommandBufferDescriptor *)d maxCommandCount:(NSUInteger)n options:(NSUInteger)o;
+- (id)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor *)d
+                                    options:(NSUInteger)o
+                                 reflection:(id *)r
+                                      error:(NSError **)error;
+- (id)newIndirectCommandBufferWithDescriptor:(MTLIndirectCommandBufferDescriptor *)d
+                             maxCommandCount:(NSUInteger)n
+                                     options:(NSUInteger)o;
 - (id)newBufferWithLength:(NSUInteger)n options:(NSUInteger)o;
 - (id)newBufferWithBytes:(const void *)p length:(NSUInteger)n options:(NSUInteger)o;
-- (id)newBufferWithBytesNoCopy:(void *)p length:(NSUInteger)n options:(NSUInteger)o deallocator:(standin_deallocator *)done;
+- (id)newBufferWithBytesNoCopy:(void *)p
+                        length:(NSUInteger)n
+                       options:(NSUInteger)o
+                   deallocator:(standin_deallocator *)done;
 - (id)newCommandQueue;
 - (id)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)n;
 - (id)newSharedEvent;
@@ -210,7 +224,8 @@ typedef struct standin_binding {
     void *bytes; /* of setBytes */
 } standin_binding;
 
-/* Is everything that the kernel reads bound, aligned and long enough, and the group of a size? Else why[] says what is not. */
+/* Is everything that the kernel reads bound, aligned and long enough, and the group of a size? Else why[]
+ * says what is not. */
 bool standin_fits(const msl_kernel *k, const standin_binding *bound, MTLSize n, MTLSize group, char why[256]);
 msl_grid standin_grid(MTLSize threads, MTLSize group);
 
@@ -346,7 +361,11 @@ typedef struct command command;
 @end
 
 @interface EASBlitEncoder : EASEncoder
-- (void)copyFromBuffer:(EASBuffer *)a sourceOffset:(NSUInteger)ao toBuffer:(EASBuffer *)b destinationOffset:(NSUInteger)bo size:(NSUInteger)n;
+- (void)copyFromBuffer:(EASBuffer *)a
+          sourceOffset:(NSUInteger)ao
+              toBuffer:(EASBuffer *)b
+     destinationOffset:(NSUInteger)bo
+                  size:(NSUInteger)n;
 @end
 
 #endif

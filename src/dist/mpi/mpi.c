@@ -1,6 +1,8 @@
-/* mpi.c: libeas-mpi: messages over MPI, behind transport.h. A module of its own, opened at run time, so that nothing else needs MPI. Compiled for Open MPI or for MPICH: their types differ.
+/* mpi.c: libeas-mpi: messages over MPI, behind transport.h. A module of its own, opened at run time, so that
+ * nothing else needs MPI. Compiled for Open MPI or for MPICH: their types differ.
  *
- * All messages go through a communicator of ours, so that they never meet those of a host program that uses MPI too. A host that has initialised MPI finalises it as well.
+ * All messages go through a communicator of ours, so that they never meet those of a host program that uses
+ * MPI too. A host that has initialised MPI finalises it as well.
  */
 #include "../transport.h"
 
@@ -40,7 +42,10 @@ static int mpi_recv(void *p, size_t n, int from, int tag, transport_request *out
     return MPI_Irecv(p, (int)n, MPI_BYTE, from, tag, world, (MPI_Request *)(void *)out);
 }
 
-static int mpi_test(transport_request *r, int *done) { return MPI_Test((MPI_Request *)(void *)r, done, MPI_STATUS_IGNORE); }
+static int mpi_test(transport_request *r, int *done)
+{
+    return MPI_Test((MPI_Request *)(void *)r, done, MPI_STATUS_IGNORE);
+}
 
 static int mpi_most_tag(void)
 {
@@ -84,7 +89,8 @@ static MPI_Datatype type_of(char type, int size)
     }
 }
 
-static int mpi_reduce(void *group, int scatters, char type, int size, int product, const void *send, void *recv, int count, transport_request *out)
+static int mpi_reduce(void *group, int scatters, char type, int size, int product, const void *send,
+                      void *recv, int count, transport_request *out)
 {
     MPI_Comm c = *(MPI_Comm *)group;
     MPI_Datatype t = type_of(type, size);

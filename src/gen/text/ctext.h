@@ -223,11 +223,10 @@ void ct_vec_typedefs(const ct *g, str *s);
 
 /* prefetch.c */
 void ct_find_prefetches(ct *g);
-const char *
-ct_prefetch_step(ct *g,
-                 /* by how much the offset of a load moves from one round, or program, to the next; NULL:
-                  * not at all, or not known */
-                 uint32_t i);
+const char *ct_prefetch_step(ct *g,
+                             /* by how much the offset of a load moves from one round, or program, to the
+                              * next; NULL: not at all, or not known */
+                             uint32_t i);
 
 /* plan.c */
 ir_type ct_lanes_of(const eas_ir *ir, const ir_insn *in); /* the block that an instruction works through */
