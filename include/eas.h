@@ -27,7 +27,8 @@
  *   - A builder is sticky: after its first error further calls do nothing and return 0; eas_builder_finish
  *     reports it.
  *   - Every function may be called from any thread; one builder belongs to one thread at a time.
- *   - Structs that may grow begin with their size: a call refuses a size that is not this header's.
+ *   - Structs that may grow begin with their size: a call refuses a size that is neither
+ *     this header's nor 0, which a struct has whose author did not set it.
  */
 #ifndef EAS_H
 #define EAS_H
@@ -1240,7 +1241,7 @@ EAS_API eas_status eas_nodes_auto_shard(int n, eas_node *const *nodes, int mesh,
 /* Compiled functions that this thread makes on the mesh from now on choose layouts of values inside, too,
  * where that is cheaper by the machine's numbers (seconds of eas_nodes_auto_shard counts on it).
  * machine NULL: no longer. */
-EAS_API eas_status eas_auto_inner(int mesh, const eas_machine *machine);
+EAS_API eas_status eas_mesh_auto_inner(int mesh, const eas_machine *machine);
 
 /* ---- the ranks of a job: collectives between processes ---------------------------------------------- */
 

@@ -248,7 +248,7 @@ static PyObject *py_auto_inner(
         (machine_object != Py_None &&
          (!read_machine(machine_object, &machine) || !read_mesh_number(mesh, &id))))
         return NULL;
-    eas_status st = eas_auto_inner(id, machine_object == Py_None ? NULL : &machine);
+    eas_status st = eas_mesh_auto_inner(id, machine_object == Py_None ? NULL : &machine);
     return st == EAS_OK ? Py_NewRef(Py_None) : (py_raise(st), NULL);
 }
 static PyMethodDef functions[] = {

@@ -211,7 +211,7 @@ static _Thread_local struct {
     eas_machine machine;
 } now;
 
-eas_status eas_auto_inner(int mesh, const eas_machine *machine)
+eas_status eas_mesh_auto_inner(int mesh, const eas_machine *machine)
 {
     now.on = false;
     if (!machine)
@@ -220,7 +220,7 @@ eas_status eas_auto_inner(int mesh, const eas_machine *machine)
         return base_fail(EAS_ERR_VALUE, "there is no mesh %d", mesh);
     if (!cost_machine_ok(machine))
         return base_fail(EAS_ERR_VALUE,
-                         "eas_auto_inner: speeds, bandwidths and latencies of the machine must be positive");
+                         "eas_mesh_auto_inner: speeds, bandwidths and latencies of the machine must be positive");
     now.on = true;
     now.mesh = mesh;
     now.machine = *machine;

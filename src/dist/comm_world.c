@@ -65,7 +65,7 @@ static const transport *open_module(const char *kind, char *why, size_t size)
     void *lib = dlopen(path, RTLD_NOW | RTLD_GLOBAL), *sym = lib ? dlsym(lib, "eas_mpi_transport") : NULL;
     if (!sym) {
         const char *e = dlerror();
-        snprintf(why, size, "%s", e ? e : path);
+        snprintf(why, size, "%.500s", e ? e : path);
         return NULL;
     }
     transport_get *get;
@@ -73,7 +73,7 @@ static const transport *open_module(const char *kind, char *why, size_t size)
     const transport *t = get();
     if (t->version == TRANSPORT_VERSION)
         return t;
-    snprintf(why, size, "%s is of another version of the library", path);
+    snprintf(why, size, "%.500s is of another version of the library", path);
     return NULL;
 }
 

@@ -50,7 +50,7 @@ bool auto_can_cut(const dist_mesh *m, const eas_node *n, const eas_spec *s); /* 
  * *best: the rank with what is chosen already; lowered. */
 eas_status auto_inner(const dist_mesh *m, const eas_machine *machine, int n, eas_node *const *outs,
                       const eas_spec *specs, int tries, pins *chosen, double *best, double *seconds);
-/* The layouts inside that compiled functions of this thread are made with; see eas_auto_inner. */
+/* The layouts inside that compiled functions of this thread are made with; see eas_mesh_auto_inner. */
 eas_status auto_for_compiled(const dist_mesh *m, int n, eas_node *const *outs, pins *chosen);
 
 #endif
