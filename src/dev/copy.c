@@ -1,7 +1,7 @@
 /* copy.c: copies between devices, done when the call returns. */
 #include "dev.h"
 
-enum { LARGE = 1 << 16 }; /* from here on it is worth to let go of the caller's lock */
+enum { LARGE = 1 << 16 }; /* bytes from which a copy releases the caller's lock */
 
 static void move(void *dst, const void *src, size_t n, const eas_launch *hooks)
 {

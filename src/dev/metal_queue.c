@@ -163,7 +163,8 @@ static void completed(void *ctx, mtl_id commands)
         SEND(set_signaled, q->event, b->serial);
     pthread_mutex_unlock(&q->lock);
     for (uint32_t i = 0; i < b->landings.len && !b->bad; i++)
-        if (b->landings.at[i].to != b->landings.at[i].from) /* lent memory is where it should be */
+        if (b->landings.at[i].to !=
+            b->landings.at[i].from) /* lent memory is the host's own: nothing to copy */
             memcpy(b->landings.at[i].to, b->landings.at[i].from, b->landings.at[i].n);
     double end = SEND0(end_time, commands);
     pthread_mutex_lock(&q->lock);

@@ -249,7 +249,7 @@ static void retire(eas_stream *s)
 
 void stream_retire_all(eas_device *d)
 {
-    for (int i = 0;; i++) { /* the list may change while objects are let go */
+    for (int i = 0;; i++) { /* the list may change while objects are released */
         base_lock(&S.lock);
         eas_stream *s = S.all;
         for (int k = 0; s && (k < i); k++)
@@ -371,7 +371,7 @@ static eas_status wait_for(eas_stream *s, uint64_t ticket, const eas_launch *hoo
     if (!st)
         st = s->d->wait(s->d, s->q, ticket); /* is there already: the failure */
     st = take_failure(s, st);
-    base_error failed; /* what is let go may fail in its own ways */
+    base_error failed; /* releasing objects may fail in its own ways */
     if (st)
         base_error_keep(&failed, st);
     retire(s);

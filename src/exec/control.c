@@ -3,7 +3,7 @@
  *
  * Carried values go from the results of one trip to the inputs of the next. A trip may write where it reads
  * if nobody else has the memory; else the pool hands the memory of the trip before to the next one. An
- * element of what is gone through is a part of its memory, and what is stacked is written where it belongs.
+ * element of what a loop scans is a part of its memory, and what is stacked is written where it belongs.
  */
 #include "exec.h"
 

@@ -38,7 +38,7 @@ static int inner_dims(const lower *l)
 static void lanes_of(lowering *w, int m, int64_t n)
 {
     eas_dim size = w->l.msize[m];
-    bool whole = size > 0 && size <= n; /* of nothing there is no block: the grid is empty */
+    bool whole = size > 0 && size <= n; /* a dim of size 0 has no block: its grid is empty */
     w->role[m] = whole ? ROLE_WHOLE : ROLE_BLOCK;
     w->block[m] = whole ? size : n;
 }

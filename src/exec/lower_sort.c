@@ -336,8 +336,8 @@ static void load_keys(sorting *s)
     end_loop(s, mark);
 }
 
-/* Digits of 11 bits for long rows, of 8 for others: a row of keys is gone through as often as a key has
- * digits, but the counts must be made anew for each row, and stay in the first cache. */
+/* Digits of 11 bits for long rows, of 8 for others: a pass over a row of keys is made for each digit that a
+ * key has digits, but the counts must be made anew for each row, and stay in the first cache. */
 static int digit_bits(const pgraph *g, const pnode *p)
 {
     return dim_known(length(g, p)) && length(g, p) < WIDE_ROW ? 8 : 11;

@@ -184,7 +184,7 @@ static eas_status run_collective(running *x, const plan_step *s)
     return s->phase == STEP_START ? start_collective(x, s) : wait_collective(x, s->number);
 }
 
-/* After a failure: nobody may write to memory that is let go. */
+/* After a failure: collectives that were started are awaited, so that none writes to memory that is freed. */
 static void abandon_collectives(running *x)
 {
     for (uint32_t i = 0; x->started && i < x->p->ncomms; i++)
@@ -378,7 +378,7 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
         if (x.nstarted && !st)
             r->comm->poll(r->comm->ctx);
     }
-    if (st && x.nstarted) { /* the first failure is the one that counts */
+    if (st && x.nstarted) { /* the first failure is the one that is reported */
         base_error first;
         base_error_keep(&first, st);
         abandon_collectives(&x);

@@ -113,7 +113,7 @@ eas_node *as_prod(gbuild *g, eas_node *n)
     int axis = y->rank - 1;
     eas_dim m = node_shape(y)[axis];
     if (m == 0)
-        /* of nothing: no derivative either */
+        /* an empty tensor: its derivative is empty, too */
         return like(g, gb_reduce(g, GRAPH_REDUCE_SUM, y, 1u << axis, false), n);
     if (!dim_known(m)) {
         y = running_product(g, y, axis, true);

@@ -154,7 +154,7 @@ static eas_node *unsliced(gbuild *g, eas_node *t, const int64_t *start, const in
                 last = gb_dim(g, EAS_DIM_MUL, gb_dim(g, EAS_DIM_SUB, size, 1), step[i]);
         words[i] = step[i] < 0 ? gb_dim(g, EAS_DIM_ADD, start[i], last) : start[i];
         words[t->rank + i] = step[i] < 0 ? -step[i] : step[i];
-        if (size == 0) /* of nothing, a start may lie anywhere */
+        if (size == 0) /* an empty slice may start anywhere */
             words[i] = 0;
         if (step[i] < 0 && size != 1)
             t = gb_slice(g, t, i, gb_dim(g, EAS_DIM_SUB, size, 1), size, -1);

@@ -8,7 +8,7 @@
  */
 #include "graph.h"
 
-enum { MOST_WIDER = 16 }; /* the product may be that many times as large as what is gone through */
+enum { MOST_WIDER = 16 }; /* the product may be that many times as large as what is scanned */
 
 typedef struct search {
     gbuild g;

@@ -1,7 +1,7 @@
 /* op_index.c: elements chosen by indices, and written by them.
  *
  * Indices are integers; negative ones count from the end; others outside of the axis fail when they are used.
- * Batch dims of x and of the indices are gone through together where both have some.
+ * Batch dims of x and of the indices are paired where both have some.
  */
 #include "graph.h"
 

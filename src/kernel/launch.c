@@ -176,7 +176,7 @@ static void remember(eas_kernel *k, const packed *p, verdict v)
     atomic_flag_clear_explicit(&k->memo_lock, memory_order_release);
 }
 
-/* Part of every launch, and of nothing else that counts: in line there, whoever calls it besides. */
+/* Hot path of every launch: forced inline. */
 #define IN_LINE static inline __attribute__((always_inline))
 
 IN_LINE eas_status judge(eas_kernel *k, const eas_device *d, const packed *p, verdict *v)

@@ -174,7 +174,7 @@ typedef struct flat {
     const pass_walk *w;
     uint32_t *at; /* per position of the walk */
     VEC(uint32_t) more; /* the same for nodes of expansions, whose marks count on from the walk's */
-    VEC(eas_node *) opened; /* composites that were expanded here: let go at the end */
+    VEC(eas_node *) opened; /* composites that were expanded here: released at the end */
     uint8_t *users; /* per position of the walk: nodes of the walk that read it; 2: or more */
 } flat;
 
