@@ -2,9 +2,11 @@
  * two such folders.
  *
  *   same_code OUT cpu LEVEL FILE.ir...         machine code at that level, once without and once with
- * overlapping arguments same_code OUT text FILE.ir...              MSL, OpenCL C for GPUs, OpenCL C in
- * vectors same_code OUT cpu LEVEL --random SEED N    the same of N random kernels, as plain, 32-bit and
- * checked forms same_code OUT text --random SEED N
+ *                                              overlapping arguments
+ *   same_code OUT text FILE.ir...              MSL, OpenCL C for GPUs, OpenCL C in vectors
+ *   same_code OUT cpu LEVEL --random SEED N    the same of N random kernels, as plain, 32-bit and checked
+ *                                              forms
+ *   same_code OUT text --random SEED N
  *
  * Code is made and not run, so the level need not be one that this machine has. A refusal is written like a
  * result: it must stay the same, too.

@@ -3,7 +3,8 @@
  *   eager_find.c     what a function can see besides its arguments, and what it can change
  *   eager_state.c    changes of that: found after a trace, undone, and made again by each run
  *   eager_key.c      what a program depends on: arguments, captured values; is a call like an earlier one,
- * and if not, why eager_compile.c  tracing, running, the CompiledFunction
+ *                    and if not, why
+ *   eager_compile.c  tracing, running, the CompiledFunction
  */
 #ifndef EAGER_COMPILE_H
 #define EAGER_COMPILE_H

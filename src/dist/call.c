@@ -3,10 +3,11 @@
  * A call can be cut in four ways, which are tried in this order:
  *
  *   by the user's rule    (eas_node_call_rule): factors of the dims, and the grid and numbers of a part as
- * expressions in the sizes of its factors element by element    where that is proved of the kernel
- * (elementwise.c): along any dim, with the kernel over rows of any length lane by lane          of vmap: a
- * rule as the user's, of the lanes alone matrix by matrix      functions of the host's, along the dims in
- * front of their matrices
+ *                         expressions in the sizes of its factors
+ *   element by element    where that is proved of the kernel (elementwise.c): along any dim, with the kernel
+ *                         over rows of any length
+ *   lane by lane          of vmap: a rule as the user's, of the lanes alone
+ *   matrix by matrix      functions of the host's, along the dims in front of their matrices
  *
  * Otherwise every device has all tensors whole, and explain says why. Where a rule of the user's is for a
  * kernel that is proved element-wise, the rule says what may be cut, and the proof how a part is launched.

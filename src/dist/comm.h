@@ -1,8 +1,8 @@
 /* comm.h: the communicator contract: how the ranks of a sharded program exchange data.
  *
  * A `comm` is one endpoint: one rank among `size`. Engines make endpoints: threads (comm_threads.c: all ranks
- * are threads of one process), MPI (libeas-mpi, a module opened at run time: every rank is a process) and
- * self (one rank). Programs know this header alone.
+ * are threads of one process), MPI (libeas-mpi, a module opened at run
+ * time: every rank is a process) and self (one rank). Programs know this header alone.
  *
  * A collective is described by a comm_call, started, and awaited:
  *
@@ -10,50 +10,57 @@
  *     st = comm_start(c, &call, &r);     early: as soon as the data to send is complete
  *     ...                                compute; comm_poll(c) between launches moves messages on
  *     st = comm_wait(c, r);              late: where the result is first needed; r is gone afterwards, also
- * on failure
+ *                                        on failure
  *
  * From start to wait, `send` may not be written and `recv` neither read nor written. Several calls may be
  * pending; they may be awaited in any order, and each must be awaited, after a failure too. comm_start copies
- * the call: `site` and `shape` need to live only until it returns.
+ * the call: `site`
+ * and `shape` need to live only until it returns.
  *
  * Every member of a group starts the same calls in the same order. The n-th call of a group meets the n-th
- * call of the other members: calls of different groups are independent. A member whose call differs (op,
- * reduction, dtype, count, root) is found, and all members fail; with EAS_DIST_DEBUG=1 the shape and the
- * source line are compared too, before any data is sent.
+ * call of the other members: calls of different groups are independent. A member
+ * whose call differs (op, reduction, dtype, count, root) is found, and all members fail; with
+ * EAS_DIST_DEBUG=1 the shape and the source line are compared too, before any data is sent.
  *
  * Failure: comm_start and comm_wait return a status with a message that names the failed rank, the
- * collective, its source line and the last operation of each rank. After the first failure the endpoint is
- * broken: every further call fails at once with the same message. Nothing waits longer than EAS_DIST_TIMEOUT
- * (seconds, 30). comm_abort breaks all endpoints, for a rank that fails by itself. An endpoint of the threads
- * engine must be closed by its thread: that tells the others that it has returned.
+ * collective, its source line and the last operation of each rank. After the first failure the
+ * endpoint is broken: every further call fails at once with the same message. Nothing waits longer than
+ * EAS_DIST_TIMEOUT (seconds, 30). comm_abort breaks all endpoints, for a rank that fails
+ * by itself. An endpoint of the threads engine must be closed by its thread: that tells the others that it
+ * has returned.
  *
  * Layout: blocks are contiguous, of `count` elements of `dtype`, and concatenated in the order of the group
- * (rank-major: member 0's block, member 1's block, …). To gather along a dim other than the first, or to cut
- * one, the caller packs and unpacks. n is the number of members, me this member:
+ * (rank-major: member 0's block, member 1's block, …). To gather along a dim other than the
+ * first, or to cut one, the caller packs and unpacks. n is the number of members, me this member:
  *
  *     op               send                      recv                      meaning
  *     all_gather       count                     n * count                 recv[k] = member k's send
  *     all_reduce       count                     count                     recv = reduction over members;
- * recv may be send reduce_scatter   n * count                 count                     recv = reduction over
- * members of their send[me] all_to_all       n * count                 n * count                 recv[k] =
- * member k's send[me] ppermute         count                     count                     recv = send of the
- * member `from`, zeros if from < 0; the own send goes to the member `to`, nowhere if to < 0 broadcast count
- * (root)              count                     recv = root's send; at the root recv may be send gather count
- * n * count (root)          recv[k] = member k's send, at the root alone scatter          n * count (root)
- * count                     recv = root's send[me] barrier          -                         - nobody leaves
- * before all have entered
+ *         recv may be send
+ *     reduce_scatter   n * count                 count                     recv = reduction over members of
+ *         their send[me]
+ *     all_to_all       n * count                 n * count                 recv[k] = member k's send[me]
+ *     ppermute         count                     count                     recv = send of the member `from`,
+ *         zeros if from < 0; the own send goes to the member `to`, nowhere if to < 0
+ *     broadcast        count (root)              count                     recv = root's send; at the root
+ *         recv may be send
+ *     gather           count                     n * count (root)          recv[k] = member k's send, at the
+ *         root alone
+ *     scatter          n * count (root)          count                     recv = root's send[me]
+ *     barrier          -                         -                         nobody leaves before all have
+ *         entered
  *
  * Except where said, send and recv do not overlap. A pointer may be NULL where nothing is read or written
- * (count 0 included). ppermute: every member passes its own part of one permutation of members: `to` of the
- * member k is j if and only if `from` of j is k; to == from == me copies. An exchange of halos is a ppermute
- * for each direction.
+ * (count 0 included). ppermute: every member passes its own part of one permutation of
+ * members: `to` of the member k is j if and only if `from` of j is k; to == from == me copies. An exchange of
+ * halos is a ppermute for each direction.
  *
  * Reductions join in one fixed tree over the members' order, whatever the engine and the number of ranks: the
- * members [0, n) are the join of [0, m) and [m, n), m the greatest power of two below n. f16 and bf16 are
- * joined in f32 and rounded once, at the end. A call that is `fast` may be joined in another order, by the
- * engine's quickest way: sums and products of floats may then differ in their last bits between engines and
- * between runs (comm_fast.c). Members agree on `fast`. min and max give NaN if any operand is one. sum and
- * prod are not for bool (cast first); and, or are for bool and, bit by bit, for integers.
+ * members [0, n) are the join of [0, m) and [m, n), m the greatest power of two below n. f16
+ * and bf16 are joined in f32 and rounded once, at the end. A call that is `fast` may be joined in another
+ * order, by the engine's quickest way: sums and products of floats may then differ in their last bits between
+ * engines and between runs (comm_fast.c). Members agree on `fast`. min and max give NaN if any operand is
+ * one. sum and prod are not for bool (cast first); and, or are for bool and, bit by bit, for integers.
  */
 #ifndef COMM_H
 #define COMM_H
@@ -123,9 +130,11 @@ typedef struct comm_call {
 /* Bytes that left this rank, and calls, by op. Of a call with n members and blocks of b bytes:
  *     all_gather, all_to_all, reduce_scatter  (n - 1) b
  *     all_reduce                              2 (n - 1) / n b; what does not divide makes members differ by a
- * few elements ppermute                                b if `to` is another member broadcast b for each child
- * in a binomial tree from the root gather, scatter                         b for each member that sends, or
- * is sent, something comm_bytes gives the same without running anything. */
+ *                                             few elements
+ *     ppermute                                b if `to` is another member
+ *     broadcast                               b for each child in a binomial tree from the root
+ *     gather, scatter                         b for each member that sends, or is sent, something
+ * comm_bytes gives the same without running anything. */
 typedef struct comm_stats {
     uint64_t bytes[COMM_NOPS], calls[COMM_NOPS];
 } comm_stats;

@@ -2,21 +2,26 @@
  * over by watch.c.
  *
  * A call becomes streams: each moves one stretch of memory to or from one member, in chunks of CHUNK bytes,
- * WINDOW of them under way at a time. All collectives are direct: a member sends each block straight to its
- * destination, so the bytes are those of the best algorithms (comm_bytes), and a reduction has all operands
- * in one place and joins them in the tree that all engines share.
+ * WINDOW of them under way at a time. All collectives are direct: a member sends each block straight to
+ * its destination, so the bytes are those of the best algorithms (comm_bytes), and a reduction has all
+ * operands in one place and joins them in the tree that all engines share.
  *
  *   all_gather, all_to_all, gather, scatter, ppermute   one stream a pair
  *   broadcast                                           a binomial tree: streams to children begin when the
- * one from the parent is done barrier                                             dissemination: round k
- * sends to the member 2^k further and waits for the one 2^k before reduce_scatter every member's part goes to
- * its owner (FIRST), chunk by chunk into staging memory; complete chunks are reduced at once all_reduce the
- * same, and reduced chunks go to all others at once (SECOND); two members with small operands swap them whole
+ *                                                       one from the parent is done
+ *   barrier                                             dissemination: round k sends to the member 2^k
+ *                                                       further and waits for the one 2^k before
+ *   reduce_scatter                                      every member's part goes to its owner (FIRST), chunk
+ *                                                       by chunk into staging memory; complete chunks are
+ *                                                       reduced at once
+ *   all_reduce                                          the same, and reduced chunks go to all others at once
+ *                                                       (SECOND); two members with small operands swap them
+ *                                                       whole
  *
  * Messages are matched by tags: the call's number in its group, the half of the algorithm, and a hash of the
- * group and of everything that members must agree on. Calls that differ never meet; the watch finds out. Two
- * pending calls of one tag would be confused, so the second waits for the first. Everything moves when
- * somebody calls start, wait or poll: no thread is needed.
+ * group and of everything that members must agree on. Calls that differ never meet; the
+ * watch finds out. Two pending calls of one tag would be confused, so the second waits for the first.
+ * Everything moves when somebody calls start, wait or poll: no thread is needed.
  */
 #include "comm_fast.h"
 #include "comm_ranks.h"

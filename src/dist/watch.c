@@ -1,8 +1,8 @@
 /* watch.c: who is alive, and what each rank does: the side channel between the processes of a job.
  *
  * MPI tells nothing of a peer that was killed or stopped: whoever waits for it waits without an end. So every
- * rank has a thread that calls no MPI and takes no lock of the host's (Python's), and a TCP connection to
- * rank 0, whose address reaches it through the transport. What its rank does (watch_state) stands on the
+ * rank has a thread that calls no MPI and takes no lock of the host's (Python's), and a TCP connection
+ * to rank 0, whose address reaches it through the transport. What its rank does (watch_state) stands on the
  * board (watch_board.c). Every beat, a tenth of a second at most, it sends a sign of life; where ranks are on
  * several machines also its state, and rank 0 passes the states on to all, so that each rank has a table of
  * all, a beat or two old.
@@ -11,13 +11,15 @@
  *   stopped, unreachable nothing is heard of it                            after half of EAS_DIST_TIMEOUT
  *   raises               it says so (watch_fail)                           at once
  *   another call         the call with one number of one group differs     in a few beats, while somebody
- * waits in it never comes          whoever waits says so (comm_ranks.c)              after 8 tenths of
- * EAS_DIST_TIMEOUT without a sign of life of those awaited
+ *       waits in it
+ *   never comes          whoever waits says so (comm_ranks.c)              after 8 tenths of EAS_DIST_TIMEOUT
+ *       without a sign of life of those awaited
  *
  * Rank 0 decides: it waits for two beats, so that states are fresh, writes the report and sends it to all;
  * then every watch has failed. If rank 0 itself is lost, each rank decides alone. A failed watch prints the
- * report; calls of the communicator return the failure. A process that has not asked for it within a grace
- * period (it computes, or sleeps) is ended with code 1.
+ * report; calls
+ * of the communicator return the failure. A process that has not asked for it within a grace period (it
+ * computes, or sleeps) is ended with code 1.
  *
  * mpirun sends SIGTERM to all as soon as one process has died. Where the host has no handler for it, ours
  * lets the thread write the report first.

@@ -2,20 +2,22 @@
  * rules.
  *
  * A row of op.def has one rule for both modes. What is linear is known by its kind, with its transpose
- * (diff_kind.c); element-wise maps and other symmetric ones are their own transposes (diff_map.c); everything
- * else is differentiated through other operations: what it expands to, or a stand-in with the same
- * derivatives (diff_as.c). Derivatives are recorded nodes like any others, so they fuse with what is around
- * them, and derivatives of derivatives are the same walk again.
+ * (diff_kind.c); element-wise maps and other symmetric ones are
+ * their own transposes (diff_map.c); everything else is differentiated through other operations: what it
+ * expands to, or a stand-in with the same derivatives
+ * (diff_as.c). Derivatives are recorded nodes like any others, so they fuse with what is around them, and
+ * derivatives of derivatives are the same walk again.
  *
  * Dims of a tangent (or cotangent) of x, in front of x's logical dims:
  *
  *     extra dims      of vmaps that were entered after f was recorded, around its derivative: jacrev is vmap
- * of a pullback batch dims      x's own, of vmaps inside f and around it
+ *                     of a pullback
+ *     batch dims      x's own, of vmaps inside f and around it
  *
  * The last `lanes` batch dims belong to vmaps around the whole derivative. There a tangent may have lanes
- * where x has none or one: x is the same in every lane, and its gradient is not. A gradient is therefore
- * summed over batch dims that x lacks only if they belong to vmaps inside f. Batch dims are aligned at their
- * end, logical ones at theirs.
+ * where x has none or one: x is the same in every lane, and its
+ * gradient is not. A gradient is therefore summed over batch dims that x lacks only if they belong to vmaps
+ * inside f. Batch dims are aligned at their end, logical ones at theirs.
  */
 #include "graph.h"
 

@@ -1,10 +1,13 @@
 /* test_bf16.c: products of bf16 blocks by vdpbf16ps and by tiles of AMX, against the interpreter.
  *
  * Kernels are compiled for both, whatever machine this is, and run: instructions that it lacks are emulated
- * (emulate.c). What is allowed: whole numbers       nothing: every sum is exact in any order vdpbf16ps
- * nothing: one fma a k, k ascending; but subnormal factors count as 0 and subnormal sums become 0 AMX the
- * order of the sum is another, so rounding may differ, within the bound for any order; a zero may have
- * another sign; subnormals as above Arrays end where their page does, and the next page cannot be touched.
+ * (emulate.c). What is allowed:
+ *   whole numbers       nothing: every sum is exact in any order
+ *   vdpbf16ps           nothing: one fma a k, k ascending; but subnormal factors count as 0 and subnormal
+ *                       sums become 0
+ *   AMX                 the order of the sum is another, so rounding may differ, within the bound for any
+ *                       order; a zero may have another sign; subnormals as above
+ * Arrays end where their page does, and the next page cannot be touched.
  */
 #include "../../src/dev/isa.h"
 #include "../../src/gen/gen.h"

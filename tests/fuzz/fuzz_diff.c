@@ -4,7 +4,8 @@
  *   raw          the interpreter on the IR as built
  *   live         the live builder, instruction by instruction
  *   simplified   the interpreter on what the simplifier makes of it; equal to raw where nothing may be
- * contracted ref, cpu     launches, as a user's; cpu in the checked form, too
+ *                contracted
+ *   ref, cpu     launches, as a user's; cpu in the checked form, too
  *
  * and the text of the IR must come back from the parser. A kernel that fails is made smaller as long as it
  * fails, and printed.
