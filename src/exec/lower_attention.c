@@ -3,9 +3,8 @@
  * scores may be anything element-wise over one product (scaled, masked, with a bias). A program takes a tile
  * of rows and walks the columns of the scores in tiles: per row it keeps the largest score so far, the sum of
  * exponentials against it, and the weighted sum of v; a tile that raises the maximum scales both sums down
- * before it is added. A tile of scores has a row for each column of theirs and a column for each row: the
- * right factor of the product, keys as they mostly lie in memory, is then the left one, and what is kept per
- * row lies along the lanes.
+ * before it is added. A tile of scores is computed transposed: the keys, as they mostly lie in memory, are
+ * then the left factor of the product, and what is kept for each row of scores lies along the lanes.
  */
 #include "exec.h"
 

@@ -3,8 +3,8 @@
  * Each dim of the merged space has a role: one index a program, a block of lanes, or a loop. The last dim in
  * memory is always lanes. Rows that fit are whole blocks: what is computed before a reduction is there for
  * what follows it. Longer ones are loops of blocks, once for each reduction and once for the results; columns
- * are loops over rows with a block of columns. Of rows that share a factor, a program computes several, one
- * beside the other.
+ * are loops over rows with a block of columns. Where rows share a factor, a program computes several of them
+ * at a time and reads the factor once.
  */
 #include "exec.h"
 

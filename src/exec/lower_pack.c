@@ -3,11 +3,11 @@
  * Up to three kernels. The first copies the right factor into panels as wide as a register tile, one behind
  * the other, so that the product reads it in the order of memory. The second does as much for the left
  * factor, row by row, if it does not lie so already. In the third a program multiplies a block of rows, which
- * stays in the second cache, by one panel, register tile after register tile, and asks for the next program's
- * panel meanwhile. What follows the product comes on top. Factors that are both bf16 are not laid out for a
- * device that multiplies bf16: its products do that by themselves, block by block (lower_matmul.c). Panels
- * are full: what lies beyond the matrix is 0. The last block of rows begins early enough to be full, too: a
- * few rows are computed twice, to the same bits.
+ * stays in the second cache, by one panel, register tile after register tile, and prefetches the next
+ * program's panel meanwhile. What follows the product comes on top. Factors that are both bf16 are not laid
+ * out for a device that multiplies bf16: its products do that by themselves, block by block (lower_matmul.c).
+ * Panels are full: what lies beyond the matrix is 0. The last block of rows begins early enough to be full,
+ * too: a few rows are computed twice, to the same bits.
  */
 #include "exec.h"
 

@@ -4,8 +4,7 @@
  * Elements become unsigned keys of the same order. Many rows of up to a thousand elements: a network
  * (by_network), with rows as lanes. Other short rows: each element counts those that come before it, which is
  * its place. Longer ones: by the digits of the keys, the lowest first: count, add up, move, between two
- * arrays of scratch memory. The first few of a long row: one after the other, each the least of those after
- * the one before.
+ * arrays of scratch memory. The first few of a long row: top-k by repeated selection of the minimum.
  */
 #include "exec.h"
 

@@ -1,4 +1,4 @@
-/* match_attention.c: is a product softmax(scores) @ v, with nothing else looking at what lies between?
+/* match_attention.c: is a product softmax(scores) @ v, and does no other node read what lies between?
  * lower_attention.c makes the kernel. */
 #include "exec.h"
 

@@ -1,6 +1,6 @@
 /* diff_tape.c: variables of derivatives, and rules of users.
  *
- * A node that is evaluated lets go of its inputs, unless a derivative is being taken through it: such nodes
+ * A node that is evaluated releases its inputs, unless a derivative is being taken through it: such nodes
  * are taped (NODE_TAPED), which goes from a variable to all that is recorded from it. What is handed out when
  * the derivative is there is another name of a taped node, which is not taped: the tape goes with it.
  */

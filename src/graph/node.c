@@ -1,8 +1,8 @@
 /* node.c: nodes of the graph: making, counting, looking.
  *
- * A node lives while somebody counts it: handles of users, nodes recorded from it. Letting go of a long chain
- * frees it in a loop, not in depth. Data arrives once (node_settle), by exec and under its lock; a reader
- * that sees the buffer sees what was written before.
+ * A node lives while somebody counts it: handles of users, nodes recorded from it. Releasing a long chain
+ * of nodes frees them in a loop, not by recursion. Data arrives once (node_settle), by exec and under its
+ * lock; a reader that sees the buffer sees what was written before.
  */
 #include "graph.h"
 

@@ -1,7 +1,7 @@
 /* attend.c: the derivative of softmax(s) @ v has row sums of P * (G @ v^T), with P the softmax and G a
  * cotangent of the result O = P @ v. They are the row sums of G * O: sum_j P_ij sum_d G_id v_jd = sum_d G_id
  * O_id. In this form they need no matrix of the size of s, and exec can leave that out altogether
- * (attention_back.c).
+ * (lower_attention_back.c).
  */
 #include "pass.h"
 

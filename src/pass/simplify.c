@@ -1,6 +1,7 @@
-/* simplify.c: the list builds itself simple. pass_add looks at a node with its inputs, which are simple
- * already, and either finds something smaller, or an equal node, or appends it. What is done must not change
- * bits: x + 0.0 is not x (x may be -0.0), x * 0 is not 0.
+/* simplify.c: nodes are simplified and hash-consed as they are added to the list. pass_add looks at a node
+ * whose inputs are in the list already: it replaces the node by something smaller, or by an equal node that
+ * is there, or appends it. Simplification must not change bits: x + 0.0 is not x (x may be -0.0), x * 0 is
+ * not 0.
  */
 #include "pass.h"
 
