@@ -450,10 +450,10 @@ static void follow(walk *w, eas_node *root)
         if (active && v->next <= last_input(n)) { /* once */
             v->next = last_input(n) + 1;
             eas_site_set(n->site);
-            v->through = opened(w, n);
-            if (v->through && !find(w, v->through)) {
-                if (may_depend(w, v->through))
-                    ok = vec_push(&stack, ((visit){v->through, first_input(v->through), NULL}));
+            eas_node *through = v->through = opened(w, n);
+            if (through && !find(w, through)) {
+                if (may_depend(w, through))
+                    ok = vec_push(&stack, ((visit){through, first_input(through), NULL})); /* moves v */
                 continue;
             }
         }
