@@ -86,6 +86,20 @@ class Backward(unittest.TestCase):
             f = lambda *a: (attention(*a) * Tensor(ct)).sum()
             np.testing.assert_allclose(eager.grad(f, argnums=i)(Tensor(q), Tensor(k), Tensor(v)).numpy(), want[i], atol=1e-12)
 
+    def test_results_in_any_order(self):
+        """The backward kernels read maxima and sums of rows that the forward kernel stores: it runs first, whatever is asked for first and whatever follows the product."""
+        q, k, v, ct = self.data((2,), 40, 48, 8, 8, "float64")
+        want = by_hand(q, k, v, ct, False, None)
+        for follows in (lambda o: o.sum(), lambda o: o, lambda o: eager.tanh(o) + 1):
+            for first in (True, False):
+                with self.subTest(first=first):
+                    Q, K, V = (Tensor(x) for x in (q, k, v))
+                    out, pull = eager.vjp(lambda v: attention(Q, K, v) * Tensor(ct), V)  # noqa: B023
+                    (g,) = pull(Tensor(np.ones_like(ct)))
+                    both = [g, follows(out)]
+                    eager.realize_all(*(both if first else both[::-1]))
+                    np.testing.assert_allclose(g.numpy(), want[2], atol=1e-12)
+
     def test_what_somebody_else_looks_at_is_there(self):
         """Weights that are a result as well, or used otherwise: the matrix has memory then."""
         q, k, v, ct = (Tensor(x) for x in self.data((), 20, 24, 8, 8, "float64"))
