@@ -83,8 +83,8 @@ static void add_bytes(str *s, int64_t n)
 eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out)
 {
     NEED(out, EAS_ERR_HANDLE);
-    int id, count;
-    eas_collective *all;
+    int id = -1, count = 0;
+    eas_collective *all = NULL;
     *out = NULL;
     eas_status st = eas_nodes_collectives(n, nodes, &id, &all, &count);
     if (!st)
