@@ -219,8 +219,9 @@ eas_status eas_mesh_auto_inner(int mesh, const eas_machine *machine)
     if (!dist_mesh_at(mesh))
         return base_fail(EAS_ERR_VALUE, "there is no mesh %d", mesh);
     if (!cost_machine_ok(machine))
-        return base_fail(EAS_ERR_VALUE,
-                         "eas_mesh_auto_inner: speeds, bandwidths and latencies of the machine must be positive");
+        return base_fail(
+            EAS_ERR_VALUE,
+            "eas_mesh_auto_inner: speeds, bandwidths and latencies of the machine must be positive");
     now.on = true;
     now.mesh = mesh;
     now.machine = *machine;
