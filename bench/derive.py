@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import statistics
-import subprocess
 import sys
 import types
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from .limits import THREADS
 from .throughput import normal
-from .tools import SETTLE, Table, child, empty_caches, environment, has, interleaved, show
+from .tools import SETTLE, Table, child, empty_caches, has, interleaved, run_part, show
 
 ROUNDS = int(os.environ.get("EAS_BENCH_ROUNDS", "15"))
 PATIENCE = 60  # seconds that torch.compile may take for a case
@@ -707,9 +706,7 @@ def main(names):
 
 
 def rows(table):
-    sys.stdout.flush()
-    threads = {v: str(THREADS) for v in ("EAS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    subprocess.run([sys.executable, "-m", "bench.derive"], env=environment(**threads), cwd=os.path.dirname(os.path.dirname(__file__)), check=True)
+    run_part("derive", THREADS)
 
 
 if __name__ == "__main__":

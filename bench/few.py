@@ -4,7 +4,6 @@ Everything of a case runs in turns. Peers' results must agree with ours; one who
 CPUs; `python -m bench.ops NAME ...` runs those whose name begins so."""
 
 import os
-import subprocess
 import sys
 from dataclasses import dataclass, field
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from .limits import THREADS
 from .throughput import eager_run, jax_run, normal, torch_run
-from .tools import SETTLE, Table, environment, has, interleaved
+from .tools import SETTLE, Table, has, interleaved, run_part
 
 ROUNDS = int(os.environ.get("EAS_BENCH_ROUNDS", "15"))
 NUMBER = 4  # calls a turn
@@ -198,9 +197,7 @@ def main(names):
 
 
 def rows(table):
-    sys.stdout.flush()
-    threads = {v: str(THREADS) for v in ("EAS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    subprocess.run([sys.executable, "-m", "bench.ops"], env=environment(**threads), cwd=os.path.dirname(os.path.dirname(__file__)), check=True)
+    run_part("few", THREADS)
 
 
 if __name__ == "__main__":

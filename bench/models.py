@@ -1,7 +1,6 @@
 """Models: an update of many parameters, training steps and decoding of a GPT, an epoch of a CNN, against torch and JAX. Results are checked before anything is timed."""
 
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -12,7 +11,7 @@ from examples.models import digits
 from examples.models.gpt import GPT, loss_of, train_step
 from examples.models.torch_gpt import torch_gpt
 
-from .tools import Table, environment, has, interleaved
+from .tools import Table, has, interleaved, run_part
 
 THREADS = 2
 
@@ -232,9 +231,7 @@ def main(names):
 
 
 def rows(table):
-    sys.stdout.flush()
-    threads = {v: str(THREADS) for v in ("EAS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    subprocess.run([sys.executable, "-m", "bench.models"], env=environment(**threads), cwd=os.path.dirname(os.path.dirname(__file__)), check=True)
+    run_part("models", THREADS)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import json
 import os
 import random
 import statistics
-import subprocess
 import sys
 import time
 import warnings
@@ -23,7 +22,7 @@ import numpy as np
 
 from . import op_table
 from .limits import THREADS
-from .tools import ROOT, SETTLE, environment, has, level, machine, peers_like_us, replace_part, show, wanted
+from .tools import SETTLE, has, level, machine, peers_like_us, replace_part, run_part, show, wanted
 from .tools import results as results_file
 
 GOAL = 1.2
@@ -347,12 +346,10 @@ def main(words, peers):
 
 
 def rows(table):
-    sys.stdout.flush()
-    threads = {v: str(CPUS) for v in ("EAS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    threads |= peers_like_us()
+    extra = peers_like_us()
     if BUSY:
-        threads["XLA_FLAGS"] = f"{threads.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
-    subprocess.run([sys.executable, "-m", "bench.ops"], env=environment(**threads), cwd=ROOT, check=True)
+        extra["XLA_FLAGS"] = f"{extra.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+    run_part("ops", CPUS, **extra)
 
 
 if __name__ == "__main__":

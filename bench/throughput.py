@@ -5,7 +5,6 @@ a peer can write into an existing output, it does. The cases run in a process of
 
 import functools
 import os
-import subprocess
 import sys
 from dataclasses import dataclass, field
 
@@ -19,7 +18,7 @@ from examples import matmul as matmul_example
 
 from .bandwidth import aligned
 from .limits import THREADS, Limits
-from .tools import SETTLE, Table, environment, has, interleaved
+from .tools import SETTLE, Table, has, interleaved, run_part
 
 ROUNDS = int(os.environ.get("EAS_BENCH_ROUNDS", "15"))
 
@@ -649,12 +648,7 @@ def main(names):
 
 
 def rows(table):
-    sys.stdout.flush()
-    threads = {
-        v: str(THREADS)
-        for v in ("EAS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "HL_NUM_THREADS")
-    }
-    subprocess.run([sys.executable, "-m", "bench.throughput"], env=environment(**threads), cwd=os.path.dirname(os.path.dirname(__file__)), check=True)
+    run_part("throughput", THREADS)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,13 @@ def environment(**extra):
     return {**os.environ, "PYTHONPATH": path, **extra}
 
 
+def run_part(name, threads, **extra):
+    """A part of the benchmarks in a process of its own, in which every library has that many threads: they read it when they are loaded."""
+    sys.stdout.flush()
+    names = ("EAS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "HL_NUM_THREADS")
+    subprocess.run([sys.executable, "-m", f"bench.{name}"], env=environment(**{n: str(threads) for n in names}, **extra), cwd=ROOT, check=True)
+
+
 def child(code, env=None, timeout=300):
     """The float that `code` prints last, run in a fresh interpreter; None and the reason on stderr if it fails."""
     r = subprocess.run([sys.executable, "-c", code], env=env or environment(), capture_output=True, text=True, timeout=timeout)

@@ -741,8 +741,8 @@ EAS_API void eas_node_mark_constant(eas_node *n);
 /* A number: i for bool and integers, f for floats; weak: it takes the dtype of what it meets, as Python's
  * do. */
 EAS_API eas_status eas_node_number(eas_dtype dt, int weak, int64_t i, double f, eas_node **out);
-/* A placeholder for argument `index` of a compiled function; EAS_INPUT_DONATED: what is left of a tensor
- * whose memory was given away. */
+/* A placeholder for argument `index` of a compiled function; EAS_INPUT_DONATED: stands for a tensor
+ * whose memory was donated, and cannot be read. */
 enum { EAS_INPUT_DONATED = -2 };
 EAS_API eas_status eas_node_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims,
                                   eas_device *d, eas_node **out);

@@ -25,9 +25,8 @@ enum {
     BLOCK_BYTES = 512 << 10, /* of the left factor in a block */
     MOST_ROWS = 128,         /* of one */
     PROGRAMS = 64,           /* so many are worth smaller blocks */
-    /* of a panel's row, for a right factor that is read in place: as a whole not larger than */
-    WIDE_BYTES = 256,
-    SMALL_BYTES = 1 << 20,   /* this */
+    WIDE_BYTES = 256,        /* of a panel's row, at least, for a right factor that is read in place */
+    SMALL_BYTES = 1 << 20,   /* of such a factor, at most */
     PAGE_BYTES = 4096,       /* lines so far apart share their place in the first cache */
 };
 

@@ -11,13 +11,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define HOT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define HOT
-#endif
-
 enum { FFT_COMPLEX, FFT_REAL, FFT_HALF };
 enum { MAX_RADIX = 31, MAX_STAGES = 64, PLANS = 32, LONG = 1 << 14 };
 

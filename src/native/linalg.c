@@ -6,13 +6,6 @@
 #include <float.h>
 #include <math.h>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define HOT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define HOT
-#endif
-
 #define FN_(name, type) name##_##type
 #define FN2(name, type) FN_(name, type)
 #define FN(name) FN2(name, SUFFIX)

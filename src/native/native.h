@@ -14,6 +14,15 @@
 
 #include "../base/base.h"
 
+/* Of functions whose loops are vectors: compiled for each level of x86-64, and chosen when the library is
+ * loaded. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define HOT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define HOT
+#endif
+
 typedef struct native_call {
     int nin, nout, nnumbers;
     const void **in;
