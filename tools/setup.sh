@@ -107,6 +107,10 @@ install_debian() {
     done
 }
 
+# Meson remembers what it did not find, a compiler for Objective-C for one: what was configured before a package came is configured
+# again. Compiled files stay.
+configure_again() { rm -f build/*/build.ninja build/*/meson-private/coredata.dat; }
+
 system_packages() {
     if [ "$(uname)" = Darwin ]; then
         have brew || die "Homebrew is needed to install what is missing: see its home page"
@@ -116,11 +120,14 @@ system_packages() {
         say "installing with brew: $list"
         # shellcheck disable=SC2086
         brew install $list || die "brew could not install: $list"
+        configure_again
     elif have apt-get; then
         list=$(missing_debian | tr '\n' ' ')
         if [ -z "$list" ]; then return
         elif [ "$(id -u)" != 0 ] && ! have sudo; then as_plain_user "${list% }"
-        else install_debian "$list"
+        else
+            install_debian "$list"
+            configure_again
         fi
     else
         list=$(missing_debian | tr '\n' ' ')
