@@ -80,8 +80,6 @@ void loop_close(gen *g, const loop *l)
 
 /* ---- what crosses the borders of a region ---- */
 
-static bool uniform(gen *g, uint32_t v) { return g->p.val[v].cls == C_UNI; }
-
 /* At scalar level a bundle of anything but a uniform value is empty. */
 bundle bundle_get(gen *g, uint32_t like, uint32_t v)
 {

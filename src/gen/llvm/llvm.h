@@ -70,6 +70,7 @@ typedef struct chunk {
     V idx[IR_MAX_RANK]; /* outer dims: index; innermost: index of lane 0 */
     V exec; /* lanes that run; NULL: all */
     bool full; /* prefix masks hold for every lane */
+    bool rows; /* several vectors of rows that a loop adds up */
     enum {
         STREAM_PIECES = 1,
         STREAM_WHOLE
@@ -118,6 +119,7 @@ typedef struct gen {
 } gen;
 
 void gen_fail(gen *g, eas_status st, const char *fmt, ...) BASE_PRINTF(3, 4);
+static inline bool uniform(const gen *g, uint32_t v) { return g->p.val[v].cls == C_UNI; }
 
 /* build.c: types and constants; n = 0 is a scalar */
 T ty_int(gen *g, int bits, int n);
@@ -202,6 +204,7 @@ aff seg_offset(gen *g, chunk *c, uint32_t v); /* an offset, from its line where 
 /* one round of the surrounding loop later; not ok if it stays or is not affine */
 aff next_offset(gen *g, const chunk *c, uint32_t v);
 void prefetch_load(gen *g, uint32_t buf, aff off);
+void prefetch_further(gen *g, uint32_t buf, aff off); /* what the next chunk will read of the same row */
 void prefetch_chunk(gen *g, const prefetch *x); /* the lanes of the running chunk */
 shape prefetch_reach(const gen *g, const prefetch *x); /* the lanes that it reads or writes */
 void prefetch_at(gen *g, const prefetch *x, V row, V col); /* one element of it, of two dims */

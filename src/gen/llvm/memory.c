@@ -428,6 +428,8 @@ void mem_load(gen *g, uint32_t i)
     if (g->next && !g->p.prefetched[i] && !g->seg->prefetches.len && ir_typeof(g->ir, a[0]).kind == IR_BUF &&
         o.a.run.ok && g->c->exec == NULL)
         prefetch_load(g, a[0], next_offset(g, g->c, a[1]));
+    if (g->c->rows && g->p.parent[i] != UINT32_MAX && ir_typeof(g->ir, a[0]).kind == IR_BUF && o.a.run.ok)
+        prefetch_further(g, a[0], o.a);
 }
 
 /* ---- stores ---- */

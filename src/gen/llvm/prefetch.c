@@ -214,6 +214,22 @@ void prefetch_load(gen *g, uint32_t buf, aff off)
     touch(g, g->sval[buf], (eas_dtype)ir_typeof(g->ir, buf).dtype, off, 1);
 }
 
+/* Of narrow elements a chunk reads a cache line or two of each row, and rows lie so far apart that hardware
+ * does not predict them. Into the second cache: rows that far apart compete for few places in the first. */
+void prefetch_further(gen *g, uint32_t buf, aff off)
+{
+    enum { LINE = 64, NARROW = 2 };
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, buf).dtype;
+    const int64_t size = (int64_t)eas_dtype_size(dt);
+    if (size > NARROW)
+        return;
+    for (int64_t at = 0; at < g->c->n; at += LINE / size) {
+        aff there = off;
+        there.k += g->c->n + at;
+        touch(g, g->sval[buf], dt, there, 2);
+    }
+}
+
 static aff offset_of(gen *g, chunk *c, const prefetch *x)
 {
     const uint32_t off = ir_args(g->ir, &g->ir->insns[x->insn])[1];

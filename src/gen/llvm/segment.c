@@ -79,16 +79,58 @@ static int split_width(gen *g, int n)
     return n;
 }
 
-static int pick_lanes(gen *g, const segment *s)
+/* A loop whose rounds add rows of memory to a block, as sums of columns and products with one row are: only
+ * arithmetic and loads of neighbours, without masks. *blocks counts what a chunk computes in a round. */
+static bool adds_rows(gen *g, uint32_t opener, uint32_t *blocks)
+{
+    for (uint32_t i = opener; i < g->p.end[opener]; i++) {
+        const ir_insn *in = &g->ir->insns[i];
+        const uint32_t *a = ir_args(g->ir, in);
+        const bool load = in->op == IR_LOAD, loop = in->op == IR_LOOP || in->op == IR_ENDLOOP;
+        if (in->op == IR_LOOP && !(uniform(g, a[0]) && uniform(g, a[1]) && uniform(g, a[2])))
+            return false;
+        if (load && !uniform(g, in->res) && (in->nargs != 2 || !plan_neighbours(&g->p, a[1])))
+            return false;
+        if (!load && !loop && (!(ir_rows[in->op].flags & IR_PURE) || ir_is_fold(in)))
+            return false;
+        *blocks += in->nres && !loop && g->p.val[in->res].cls == C_BLOCK;
+    }
+    return true;
+}
+
+/* How many vectors a chunk has. Where rounds of a loop add rows to a block, each sum waits for the one before
+ * it, and the rows of one vector lie far apart in memory: several vectors are as many independent sums, and
+ * whole cache lines are read. */
+static int vectors_of_chunk(gen *g, const segment *s, int64_t lanes)
+{
+    enum { VECTORS = 4, MOST_BLOCKS = 24 };
+    uint32_t loops = 0, blocks = 0;
+    if (g->p.info.mode == EAS_MODE_THREAD || s->reduces || s->sh.dim[s->sh.rank - 1] % (VECTORS * lanes))
+        return 1;
+    for (uint32_t i = 0; i < s->items.len; i++) {
+        const uint32_t at = s->items.at[i].insn;
+        if (at == UINT32_MAX || !(ir_rows[g->ir->insns[at].op].flags & IR_STRUCT))
+            continue;
+        if (g->ir->insns[at].op != IR_LOOP || !adds_rows(g, at, &blocks))
+            return 1;
+        loops++;
+    }
+    return loops == 1 && blocks <= MOST_BLOCKS ? VECTORS : 1;
+}
+
+static void pick_lanes(gen *g, const segment *s, chunk *c)
 {
     const int64_t inner = s->sh.dim[s->sh.rank - 1];
     int n = g->opt->vector_bytes / widest(g, s);
+    c->n = (int)inner;
     if (s->at_once)
-        return (int)inner;
+        return;
     n = split_width(g, n);
     if (n > pow2_at_least(inner))
         n = pow2_at_least(inner);
-    return n < 4 ? 4 : n;
+    n = n < 4 ? 4 : n;
+    c->n = n * vectors_of_chunk(g, s, n);
+    c->rows = c->n > n;
 }
 
 static V lanes_below(gen *g, V count) /* lanes l < count, count an i64 scalar */
@@ -374,7 +416,9 @@ void seg_emit(gen *g, segment *s)
         return;
     }
     const bool mma = s->kind == SEG_SIMDGROUPS;
-    chunk c = {.sval = g->sval, .sh = s->sh, .n = mma ? 8 : pick_lanes(g, s)};
+    chunk c = {.sval = g->sval, .sh = s->sh, .n = 8};
+    if (!mma)
+        pick_lanes(g, s, &c);
     c.align = mma ? IR_SIMD : (uint32_t)c.n;
     c.cache = arena_alloc(&g->mem, sizeof *c.cache * (g->ir->nvals + 1));
     if (!c.cache) {
