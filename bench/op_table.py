@@ -87,6 +87,7 @@ binary("logical_and logical_or logical_xor", "bool", ("bool",))
 binary("bitwise_and bitwise_or bitwise_xor", dtypes=INTS)
 binary("bitwise_left_shift bitwise_right_shift", dtypes=INTS, second="shift",
        bitwise_left_shift=("left_shift", "bitwise_left_shift", "left_shift"), bitwise_right_shift=("right_shift", "bitwise_right_shift", "right_shift"))  # fmt: skip
+add("fma", "e.fma(x, y, z)", "x * y + z", "t.addcmul(z, x, y)", "x * y + z", data=("normal", "normal", "normal"), dtypes=("f32", "f64"))
 add("where", "e.where(x, y, z)", "np.where(x, y, z)", "t.where(x, y, z)", "jnp.where(x, y, z)", data=("mask", "normal", "normal"), dtypes=NUMBERS)
 add("clip", "e.clip(x, 1, 2)", "np.clip(x, 1, 2)", "t.clip(x, 1, 2)", "jnp.clip(x, 1, 2)", dtypes=NUMBERS)
 

@@ -106,6 +106,7 @@ CASES = {
     "atan2": binary("atan2", jx(lambda x, y: J.arctan2(x, y)), 0.3, 2), "hypot": binary("hypot", jx(lambda x, y: J.hypot(x, y)), 0.3, 2),
     "copysign": [Case(eager.copysign, apart(4), apart(4), j=jx(lambda x, y: J.copysign(x, y)), second=False)],
     "logaddexp": binary("logaddexp", jx(lambda x, y: J.logaddexp(x, y))),
+    "fma": [Case(lambda x, y, z: eager.fma(x, y, z), u(2, 3), u(3), u(2, 1), j=jx(lambda x, y, z: x * y + z))],
     "where": [Case(lambda x, y: eager.where(T(np.array([True, False, True])), x, y), u(2, 3), u(3), j=jx(lambda x, y: J.where(np.array([True, False, True]), x, y)), second=False)],
     "reshape": [Case(lambda x: x.reshape((3, 4)) * T(np.arange(12.0).reshape(3, 4)), u(2, 6), second=False)],
     "reshape_physical": [Case(lambda x: eager.reshape_physical(x, (6, 2)), u(3, 4), second=False)],

@@ -3,6 +3,7 @@
 import itertools
 import math
 import unittest
+from fractions import Fraction
 import warnings
 
 import numpy as np
@@ -114,7 +115,7 @@ SCAN = {"cumsum": np.cumsum, "cumprod": np.cumprod, "cummax": np.maximum.accumul
 
 # What a class below tests by name, and what has no function of its own.
 BY_HAND = {
-    "logical_not", "bitwise_invert", "cast", "where", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "swap_axes", "matrix_transpose", "moveaxis", "broadcast_to",
+    "logical_not", "bitwise_invert", "cast", "where", "fma", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "swap_axes", "matrix_transpose", "moveaxis", "broadcast_to",
     "slice_tensor", "slice_update", "slice_steps", "flip", "diagonal", "concatenate", "stack", "tile", "repeat", "roll", "pad", "pad_constant", "gather", "take_along_axis", "scatter", "put_along_axis",
     "searchsorted", "arange", "eye", "tri", "tril", "triu", "hann_window", "argmax", "argmin", "cumulative_sum", "cumulative_prod", "sort", "argsort", "topk", "matmul", "softmax", "logsoftmax", "logsumexp",
     "conv2d", "conv2d_transpose", "avg_pool2d", "max_pool2d", "window", "random_bits", "random_uniform", "random_normal", "uniform", "gaussian", "outer", "tensordot", "vecdot", "linspace",
@@ -296,6 +297,22 @@ class Elementwise(Case):
         for dtype in FLOATS + INTS + ["bool"]:
             c, a, b = data((3, 1), "bool"), data((4,), dtype), data((3, 4), dtype)
             self.check(eager.where(eager.constant(c), eager.constant(a), eager.constant(b)), np.where(c, a, b), dtype)
+
+    def test_fma_rounds_once(self):
+        """The rounding error of a product, which only an operation that rounds once can give exactly."""
+        for dtype in ("float32", "float64"):
+            x, y = data((3, 64), dtype), data((64,), dtype)
+            product = np.multiply(x, y)
+            got = eager.fma(eager.constant(x), eager.constant(y), eager.constant(-product)).numpy()
+            want = [float(Fraction(a) * Fraction(b) - Fraction(c)) for a, b, c in zip(x.ravel().tolist(), np.tile(y, 3).tolist(), product.ravel().tolist())]
+            self.check(eager.constant(got), np.array(want, dtype).reshape(3, 64), dtype, tol=0)
+            self.assertTrue(np.any(got != 0))
+        for dtype in ("float16", "bfloat16"):
+            x, y, z = (eager.constant(data((5, 7), "float32")).cast(dtype) for _ in range(3))
+            wide = x.cast("float64") * y.cast("float64") + z.cast("float64")
+            self.check(eager.fma(x, y, z).cast("float32"), wide.cast(dtype).cast("float32").numpy(), "float32", tol=0)
+        self.assertEqual(eager.fma(2, eager.arange(3), 1).numpy().tolist(), [1.0, 3.0, 5.0])
+        self.assertEqual(eager.fma(eager.zeros((0, 3)), eager.ones((3,)), 1.0).shape, (0, 3))
 
     def test_promotion(self):
         for a, b, want in [

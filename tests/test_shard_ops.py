@@ -65,6 +65,7 @@ for n in "bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_sh
 case("bitwise_invert", [INT], tensor_ops["bitwise_invert"])
 case("cast", [X], lambda x: x.cast("i32"))
 case("where", [b(8, 4), X, Y], eager.where)
+case("fma", [X, Y, X], eager.fma)
 case("barrier", [X, Y], lambda x, y: tensor_ops["barrier"](x, y))
 case("stop_gradient", [X], tensor_ops["stop_gradient"])
 case("reshape", [f(8, 8)], lambda x: x.reshape((4, 2, 8)))

@@ -168,14 +168,16 @@ eas_status make_pow(const graph_call *c, eas_node **out)
     return st ? st : make_number2(c, out);
 }
 
-eas_status make_float2(const graph_call *c, eas_node **out)
+static eas_status in_floats(const graph_call *c, int n, eas_node **out)
 {
-    eas_status st = count(c, 2);
+    eas_status st = count(c, n);
     if (st)
         return st;
     eas_dtype dt = floating(common(c, 0));
     return typed(c, 0, dt, dt, out);
 }
+eas_status make_float2(const graph_call *c, eas_node **out) { return in_floats(c, 2, out); }
+eas_status make_float3(const graph_call *c, eas_node **out) { return in_floats(c, 3, out); }
 
 eas_status make_compare(const graph_call *c, eas_node **out)
 {

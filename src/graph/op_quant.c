@@ -78,7 +78,7 @@ static eas_node *op2(gbuild *g, uint16_t op, eas_node *x, eas_node *y)
 }
 static eas_node *bits_of(gbuild *g, uint16_t op, eas_node *x, int64_t v)
 {
-    return x ? gb2(g, op, x, gb_int(g, EAS_U8, v)) : NULL;
+    return x ? gb2(g, op, x, gb_int(g, (eas_dtype)x->dtype, v)) : NULL;
 }
 
 /* Part `at` of `count` from there along the logical axis `axis`, which is from the end. */
@@ -257,7 +257,7 @@ static eas_node *value_nf4(gbuild *g, eas_node *q)
         level[i] = number(g, like, nf4[i]);
     for (int bit = 0, n = 8; bit < 4; bit++, n /= 2) {
         eas_node *set =
-            op2(g, GRAPH_NOT_EQUAL, bits_of(g, GRAPH_BITWISE_AND, q, 1 << bit), gb_int(g, EAS_U8, 0));
+            op2(g, GRAPH_NOT_EQUAL, bits_of(g, GRAPH_BITWISE_AND, q, 1 << bit), gb_int(g, EAS_I32, 0));
         for (int i = 0; i < n; i++)
             level[i] = set && level[2 * i] && level[2 * i + 1]
                          ? gb3(g, GRAPH_WHERE, set, level[2 * i + 1], level[2 * i])
@@ -266,13 +266,14 @@ static eas_node *value_nf4(gbuild *g, eas_node *q)
     return level[0];
 }
 
-/* Codes of a byte, as f32 before scales and offsets: 0 and 1 say which half. */
+/* Codes of a byte, as f32 before scales and offsets: 0 and 1 say which half. Halves are taken apart in 32
+ * bits, where the codes become floats without further moves. */
 static eas_node *value_of(gbuild *g, const eas_quantized *q, eas_node *bytes, int half)
 {
     if (q->kind == EAS_QUANT_INT8)
         return to(g, bytes, EAS_F32);
-    eas_node *code =
-        half ? bits_of(g, GRAPH_BITWISE_RIGHT_SHIFT, bytes, 4) : bits_of(g, GRAPH_BITWISE_AND, bytes, 15);
+    eas_node *wide = to(g, bytes, EAS_I32), *code = half ? bits_of(g, GRAPH_BITWISE_RIGHT_SHIFT, wide, 4)
+                                                         : bits_of(g, GRAPH_BITWISE_AND, wide, 15);
     if (q->kind == EAS_QUANT_NF4)
         return value_nf4(g, code);
     eas_node *v = to(g, code, EAS_F32);
@@ -362,52 +363,99 @@ static int64_t groups_of_band(int64_t groups, int64_t rows)
     return n;
 }
 
-/* int4's codes are 8 above what they stand for. 8 times the sum of both factors is taken off their products:
- * one number for each row of bytes, where taking 8 off the codes would be two operations for each byte. */
-static eas_node *less_8(gbuild *g, eas_node *sum, eas_node *low, eas_node *high)
+/* int4's codes are 8 above what they stand for. 8 times the sum of the factors is taken off their products:
+ * one number for each step, where taking 8 off the codes would be two operations for each byte. */
+static eas_node *less_8(gbuild *g, eas_node *sum, eas_node *lows, eas_node *highs)
 {
-    eas_node *both = op2(g, GRAPH_ADD, low, high);
+    eas_node *both = reduced(g, GRAPH_REDUCE_SUM, op2(g, GRAPH_ADD, lows, highs), -2);
+    if (!both)
+        return NULL;
+    const eas_dim last[2] = {1, 1};
+    both = with_last(g, both, node_logical_rank(both) - 1, 2, last);
     return op2(g, GRAPH_SUB, sum, op2(g, GRAPH_MUL, both, number(g, both, 8)));
+}
+
+/* Rows of bytes whose codes are summed before their scale is applied: they are of one group, so that one
+ * multiplication serves all of them. */
+enum { STEP = 4 };
+static int64_t rows_of_step(int64_t rows)
+{
+    int64_t n = STEP;
+    while (rows % n)
+        n /= 2;
+    return n;
+}
+
+/* sum plus the codes of one row of bytes times what of x belongs to them, by fma: half the instructions of a
+ * product and a sum. sum NULL: nothing yet. */
+static eas_node *plus_row(gbuild *g, eas_node *sum, const eas_quantized *q, eas_node *bytes, eas_node *low,
+                          eas_node *high)
+{
+    eas_node *x[] = {low, high};
+    for (int half = 0; half < 2 && x[half]; half++) {
+        eas_node *code = value_of(g, q, bytes, half);
+        sum = !code ? NULL : sum ? gb3(g, GRAPH_FMA, x[half], code, sum) : op2(g, GRAPH_MUL, x[half], code);
+    }
+    return sum;
+}
+
+/* One row with 4-bit codes: step rows of bytes make one term, a band of groups is summed by one kernel. x is
+ * padded to whole groups. */
+static eas_node *one_row_of_halves(gbuild *g, eas_node *x, const eas_quantized *q)
+{
+    const eas_dim columns = node_logical_shape(q->data)[1];
+    const int64_t groups = (q->rows + q->group - 1) / q->group, h = q->group / 2, step = rows_of_step(h);
+    const int64_t band = groups_of_band(groups, h), bands = groups / band, steps = h / step;
+    const eas_dim bytes[5] = {bands, band, steps, step, columns}, scale[5] = {bands, band, 1, 1, columns},
+                  halves[4] = {groups, 2, h, 1}, each[5] = {bands, band, steps, step, 1},
+                  flat[2] = {bands, columns};
+    eas_node *both = with_last(g, x, 0, 4, halves), *d = with_last(g, q->data, 0, 5, bytes), *sum = NULL,
+             *lows = with_last(g, part(g, both, -3, 0, 1), 0, 5, each),
+             *highs = with_last(g, part(g, both, -3, 1, 1), 0, 5, each);
+    eas_quantized codes = *q;
+    codes.kind = q->kind == EAS_QUANT_INT4 ? EAS_QUANT_INT4_ZP : q->kind; /* as they are stored */
+    for (int64_t i = 0; i < step; i++) {
+        eas_node *row = part(g, d, -2, i, 1);
+        sum = plus_row(g, sum, &codes, row, part(g, lows, -2, i, 1), part(g, highs, -2, i, 1));
+    }
+    if (q->kind == EAS_QUANT_INT4)
+        sum = less_8(g, sum, lows, highs);
+    sum = op2(g, GRAPH_MUL, sum, with_last(g, q->scales, 0, 5, scale));
+    sum = sum ? gb_apply(g, GRAPH_REDUCE_SUM, 1, &sum, 5, (int64_t[]){3, 1, 2, 3, 0}) : NULL;
+    return reduced(g, GRAPH_REDUCE_SUM, with_last(g, sum, 0, 2, flat), 0);
+}
+
+/* One row with bytes, in groups or in one. */
+static eas_node *one_row_of_bytes(gbuild *g, eas_node *x, const eas_quantized *q)
+{
+    const eas_dim columns = node_logical_shape(q->data)[1];
+    const int64_t groups = (q->rows + q->group - 1) / q->group, band = groups_of_band(groups, q->group),
+                  bands = groups / band;
+    const eas_dim each[4] = {bands, band, q->group, 1}, bytes[4] = {bands, band, q->group, columns},
+                  scale[4] = {bands, band, 1, columns}, flat[2] = {bands, columns};
+    eas_node *sum =
+        plus_row(g, NULL, q, with_last(g, q->data, 0, 4, bytes), with_last(g, x, 0, 4, each), NULL);
+    if (groups == 1) /* one scale for all */
+        return op2(g, GRAPH_MUL,
+                   reduced(g, GRAPH_REDUCE_SUM, with_last(g, sum, 0, 2, (eas_dim[]){q->group, columns}), 0),
+                   with_last(g, q->scales, 0, 1, &columns));
+    sum = op2(g, GRAPH_MUL, sum, with_last(g, q->scales, 0, 4, scale));
+    sum = sum ? gb_apply(g, GRAPH_REDUCE_SUM, 1, &sum, 4, (int64_t[]){2, 1, 2, 0}) : NULL;
+    return reduced(g, GRAPH_REDUCE_SUM, with_last(g, sum, 0, 2, flat), 0);
 }
 
 /* One row: x (K) in f32, of which the result is a sum over K. Bands of groups are summed by one kernel, bands
  * by another; offsets are a product of their own, with the sums of x over groups. */
 static eas_node *one_row(gbuild *g, eas_node *x, const eas_quantized *q)
 {
-    bool whole = kinds[q->kind].bits == 8;
-    eas_dim groups = (q->rows + q->group - 1) / q->group, columns = node_logical_shape(q->data)[1],
-            h = whole ? q->group : q->group / 2;
-    int64_t band = groups_of_band(groups, h);
-    const eas_dim bytes[4] = {groups / band, band, h, columns}, scale[4] = {groups / band, band, 1, columns},
-                  each[4] = {groups / band, band, h, 1};
-    const eas_dim halves[4] = {groups, whole ? 1 : 2, h, 1}, per[2] = {groups, q->group},
-                  flat[2] = {groups / band, columns};
-    eas_node *all = padded(g, x, -1, groups * q->group - q->rows), *both = with_last(g, all, 0, 4, halves);
-    eas_node *d = with_last(g, q->data, 0, 4, bytes),
-             *low = with_last(g, part(g, both, -3, 0, 1), 0, 4, each);
-    bool raw = q->kind == EAS_QUANT_INT4;
-    eas_quantized codes = *q;
-    codes.kind = raw ? EAS_QUANT_INT4_ZP : q->kind; /* as they are stored */
-    eas_node *sum = op2(g, GRAPH_MUL, low, value_of(g, &codes, d, 0));
-    if (!whole) {
-        eas_node *high = with_last(g, part(g, both, -3, 1, 1), 0, 4, each);
-        sum = op2(g, GRAPH_ADD, sum, op2(g, GRAPH_MUL, high, value_of(g, &codes, d, 1)));
-        sum = raw ? less_8(g, sum, low, high) : sum;
-    }
-    if (whole && groups == 1) /* one scale for all */
-        sum = op2(g, GRAPH_MUL,
-                  reduced(g, GRAPH_REDUCE_SUM, with_last(g, sum, 0, 2, (eas_dim[]){h, columns}), 0),
-                  with_last(g, q->scales, 0, 1, &columns));
-    else {
-        sum = op2(g, GRAPH_MUL, sum, with_last(g, q->scales, 0, 4, scale));
-        sum = sum ? gb_apply(g, GRAPH_REDUCE_SUM, 1, &sum, 4, (int64_t[]){2, 1, 2, 0}) : NULL;
-        sum = reduced(g, GRAPH_REDUCE_SUM, with_last(g, sum, 0, 2, flat), 0);
-    }
-    if (q->offsets)
-        sum = op2(
-            g, GRAPH_ADD, sum,
-            op2(g, GRAPH_MATMUL, reduced(g, GRAPH_REDUCE_SUM, with_last(g, all, 0, 2, per), -1), q->offsets));
-    return sum;
+    const int64_t groups = (q->rows + q->group - 1) / q->group;
+    const eas_dim per[2] = {groups, q->group};
+    eas_node *all = padded(g, x, -1, groups * q->group - q->rows),
+             *sum = kinds[q->kind].bits == 8 ? one_row_of_bytes(g, all, q) : one_row_of_halves(g, all, q);
+    if (!q->offsets)
+        return sum;
+    eas_node *sums = reduced(g, GRAPH_REDUCE_SUM, with_last(g, all, 0, 2, per), -1);
+    return op2(g, GRAPH_ADD, sum, op2(g, GRAPH_MATMUL, sums, q->offsets));
 }
 
 /* Is x one row, and the matrix one? */

@@ -103,7 +103,7 @@ static bool adds_rows(gen *g, uint32_t opener, uint32_t *blocks)
  * whole cache lines are read. */
 static int vectors_of_chunk(gen *g, const segment *s, int64_t lanes)
 {
-    enum { VECTORS = 4, MOST_BLOCKS = 24 };
+    enum { VECTORS = 4, MOST_BLOCKS = 64 };
     uint32_t loops = 0, blocks = 0;
     if (g->p.info.mode == EAS_MODE_THREAD || s->reduces || s->sh.dim[s->sh.rank - 1] % (VECTORS * lanes))
         return 1;
