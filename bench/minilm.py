@@ -105,8 +105,12 @@ def torch_calls(weights):
 
 
 def onnx_call(weights):
+    import logging
+
     import onnxruntime
     import torch
+
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # what it leaves out of its table of operators is nothing that is used here
 
     class Model(torch.nn.Module):
         def __init__(self):

