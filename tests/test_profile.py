@@ -56,6 +56,23 @@ class Profile(unittest.TestCase):
             looped(x, 20, BLOCK=64, _grid=1)
         self.assertEqual(p.rows[0].flops, 64 * 30)
 
+    def test_launches_that_run_as_one_are_counted(self):
+        """Steps of a plan that do not depend on each other are one launch, unless a profile looks at them."""
+        import eager
+
+        x = [eager.constant(np.full((n, 40), 2, np.float32)) for n in (30, 500, 7000)]
+        f = eager.compile(lambda x: [(v * 3 + 1).sum(axis=1) for v in x])
+        eager.realize_all(*f(x))
+        before = eager.stats()["steps"]
+        eager.realize_all(*f(x))
+        self.assertEqual(eager.stats()["steps"] - before, 1)
+        with eas.profile() as p:
+            y = f(x)
+            eager.realize_all(*y)
+        self.assertEqual([(r.kernel, r.calls) for r in p.rows], [("reduce_sum", 3)])
+        for v in y:
+            np.testing.assert_array_equal(v.numpy(), 280)
+
     def test_nothing_is_recorded_outside(self):
         k, (x, y) = make(), self.arrays()
         with eas.profile() as p:

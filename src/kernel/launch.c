@@ -591,7 +591,10 @@ static eas_status resolve_many(int n, const kernel_call *calls, eas_device *d, c
 
 eas_status kernel_launch_many(int n, const kernel_call *calls, eas_device *d, const eas_launch *o)
 {
-    bool plain = d->launch_many && d->host_memory && !o->async && !graph_capturing();
+    /* a profile exchanges it */
+    eas_status (*launch_many)(eas_device *, dev_queue *, int, dev_code *const *, const dev_launch *) =
+        __atomic_load_n(&d->launch_many, __ATOMIC_ACQUIRE);
+    bool plain = launch_many && d->host_memory && !o->async && !graph_capturing();
     for (int i = 0; i < n; i++)
         plain &= !calls[i].kernel->printer;
     if (!plain || n < 2)
@@ -608,7 +611,7 @@ eas_status kernel_launch_many(int n, const kernel_call *calls, eas_device *d, co
         st = resolve_many(n, calls, d, o, r, code, l, &count);
     if (!st && count) {
         atomic_fetch_add_explicit(&dev_count.launches, 1, memory_order_relaxed);
-        st = d->launch_many(d, stream_queue(s), count, code, l);
+        st = launch_many(d, stream_queue(s), count, code, l);
         if (!st)
             st = d->wait(d, stream_queue(s), UINT64_MAX);
     }

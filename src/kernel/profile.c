@@ -346,6 +346,7 @@ static void step_between(void)
         eas_device *d = eas_device_at(i);
         P.own[i] = *d;
         SWAP(d, launch, timed_launch);
+        SWAP(d, launch_many, NULL); /* one by one: each has a time of its own then */
         SWAP(d, copy, timed_copy);
         SWAP(d, compile, timed_compile);
         if (d->replay)
@@ -358,6 +359,7 @@ static void step_back(void)
     for (int i = 0; i < eas_device_count(); i++) {
         eas_device *d = eas_device_at(i);
         SWAP(d, launch, P.own[i].launch);
+        SWAP(d, launch_many, P.own[i].launch_many);
         SWAP(d, copy, P.own[i].copy);
         SWAP(d, compile, P.own[i].compile);
         SWAP(d, replay, P.own[i].replay);
