@@ -254,7 +254,7 @@ class Captured(unittest.TestCase):
             pass
 
         o = Owner()
-        o.k = make(lambda i: 1.0 if o.k else 2.0)
+        o.k = make(lambda i: 1.0 if o.k else 2.0)  # noqa: F821
         run(o.k)
         ref = weakref.ref(o)
         del o

@@ -320,7 +320,7 @@ class Writes(Case):
 
     def test_variables_of_functions(self):
         def make():
-            h, n = Tensor.zeros((1,)), 0
+            h, n = Tensor.zeros((1,)), 0  # noqa: F841
 
             def f(x):
                 nonlocal h

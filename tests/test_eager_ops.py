@@ -3,8 +3,8 @@
 import itertools
 import math
 import unittest
-from fractions import Fraction
 import warnings
+from fractions import Fraction
 
 import numpy as np
 from support import BF16

@@ -4,10 +4,10 @@ import unittest
 
 import numpy as np
 from support import backend, each, same
+from test_arrays import both
 
 import eas
 from eas import mk
-from test_arrays import both
 
 RNG = np.random.default_rng(5)
 

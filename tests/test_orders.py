@@ -3,12 +3,12 @@
 import unittest
 
 import numpy as np
-from examples import lookback_scan
 from support import DEVICES, ROOT, python
 
 import eas
 import eas.ir
 from eas import mk
+from examples import lookback_scan
 
 
 def on(device, *arrays):

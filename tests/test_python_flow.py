@@ -131,7 +131,7 @@ class Branches(unittest.TestCase):
             w = x[0]
             del w
             if N > 0:
-                out[0] = w
+                out[0] = w  # noqa: F821
 
         with self.assertRaisesRegex(UnboundLocalError, "'w'"):
             bad(np.zeros(1), np.zeros(1), 1, _grid=1)

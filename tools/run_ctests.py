@@ -16,7 +16,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-
 LIMIT = 900  # seconds; an emulator takes longer
 
 

@@ -4,7 +4,7 @@ from eas._eas import is_tracing, set_strict
 
 from .core.context import strict
 
-__all__ = ["TRACING", "get_strict", "set_strict", "strict"]
+__all__ = ["TRACING", "get_strict", "set_strict", "strict"]  # noqa: F822
 
 
 def get_strict():

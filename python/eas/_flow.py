@@ -1032,7 +1032,7 @@ def call(f):
     if t is functools.partial:
         g = call(f.func)
         return f if g is f.func else functools.partial(g, *f.args, **f.keywords)
-    own = getattr(t, "__call__", None)
+    own = getattr(t, "__call__", None)  # noqa: B004
     if type(own) is types.FunctionType:
         return types.MethodType(call(own), f)
     return f
