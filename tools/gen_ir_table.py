@@ -37,7 +37,7 @@ def rows(text):
     for line in body.splitlines():
         if m := re.match(r"/\* ---- (.*?) ---- \*/", line):
             yield "heading", m[1]
-        elif m := re.match(r"INSN\((.*)\)\s*(?:/\*\s*(.*?)\s*\*/)?\s*$", line):
+        elif m := re.match(r"INSN\((.*?)\)\s*(?:HOST\(.*\))?\s*(?:/\*\s*(.*?)\s*\*/)?\s*$", line):
             yield "row", split(m[1]), m[2] or ""
 
 

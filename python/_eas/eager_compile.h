@@ -4,7 +4,8 @@
  *   eager_state.c    changes of that: found after a trace, undone, and made again by each run
  *   eager_key.c      what a program depends on: arguments, captured values; is a call like an earlier one,
  *                    and if not, why
- *   eager_compile.c  tracing, running, the CompiledFunction
+ *   eager_compile.c  tracing, running, looking up
+ *   eager_function.c the CompiledFunction as an object of Python's
  */
 #ifndef EAGER_COMPILE_H
 #define EAGER_COMPILE_H
@@ -200,5 +201,9 @@ bool entry_matches(Entry *e, leaves *l, PyObject **env, int *nenv);
 /* which positional argument a leaf belongs to; -1: a named one */
 Py_ssize_t argument_of(const leaves *l, Py_ssize_t leaf);
 PyObject *entry_difference(Entry *e, const leaves *l); /* in words; e may be NULL */
+
+/* ---- eager_compile.c ---- */
+PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nargsf,
+                        PyObject *kwnames); /* vectorcall */
 
 #endif

@@ -548,55 +548,41 @@ FN(not_)
 }
 
 /* ---- element-wise functions of one operand ---- */
-static double d_rsqrt(double x) { return 1.0 / sqrt(x); }
-static double d_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
-enum { INT_SAME = 1, TO_BOOL = 2 };
+/* The rows of the instruction table with a HOST part: a number's function of C, and the row of Python's. */
+#define INSN(...)
+#define HOST(name, kind, value, doc) \
+    static double host_##name(double a) { return value; }
+#include "../../src/ir/insn.def"
+enum unary_kind { WHOLE, REAL, TRUTH };
 static const struct unary {
     const char *name;
     double (*fn)(double);
-    int flags;
+    enum unary_kind kind;
     const char *doc;
 } unaries[] = {
-    {"floor", floor, INT_SAME, "largest whole number not above x"},
-    {"ceil", ceil, INT_SAME, "smallest whole number not below x"},
-    {"trunc", trunc, INT_SAME, "x without its fraction"},
-    {"round", rint, INT_SAME, "nearest whole number, halves to even"},
-    {"sqrt", sqrt, 0, "square root, correctly rounded"},
-    {"rsqrt", d_rsqrt, 0, "1 / sqrt(x)"},
-    {"exp", exp, 0, "e to the x"},
-    {"exp2", exp2, 0, "2 to the x"},
-    {"expm1", expm1, 0, "exp(x) - 1"},
-    {"log", log, 0, "natural logarithm"},
-    {"log2", log2, 0, "logarithm to base 2"},
-    {"log1p", log1p, 0, "log(1 + x)"},
-    {"sin", sin, 0, "sine"},
-    {"cos", cos, 0, "cosine"},
-    {"tan", tan, 0, "tangent"},
-    {"tanh", tanh, 0, "hyperbolic tangent"},
-    {"sigmoid", d_sigmoid, 0, "1 / (1 + exp(-x))"},
-    {"erf", erf, 0, "error function"},
-    {"isnan", NULL, TO_BOOL, "is x not a number?"},
-    {"isinf", NULL, TO_BOOL, "is x infinite?"},
+#define HOST(name, kind, value, doc) {#name, host_##name, kind, doc},
+#include "../../src/ir/insn.def"
+#undef INSN
 };
 enum { NUNARIES = sizeof unaries / sizeof *unaries };
 static eas_op unary_ops[NUNARIES];
 
 static PyObject *unary_number(const struct unary *u, PyObject *x)
 {
-    if ((u->flags & INT_SAME) && PyLong_Check(x))
+    if (u->kind == WHOLE && PyLong_Check(x))
         return Py_NewRef(x);
     double d = PyFloat_AsDouble(x);
     if (d == -1 && PyErr_Occurred())
         return NULL;
-    if (u->flags & TO_BOOL)
-        return PyBool_FromLong(u->name[2] == 'n' ? isnan(d) : isinf(d));
+    if (u->kind == TRUTH)
+        return PyBool_FromLong(u->fn(d) != 0);
     return PyFloat_FromDouble(u->fn(d));
 }
 /* Whole numbers stay as they are; for the rest an integer becomes f32 (libeas decides). */
 static PyObject *unary_traced(Trace *t, const struct unary *u, eas_op op, eas_value v)
 {
     char kind = eas_dtype_kind(eas_value_dtype(t->b, v));
-    if ((u->flags & INT_SAME) && kind != 'f')
+    if (u->kind == WHOLE && kind != 'f')
         return value_new(t, v);
     return value_new(t, eas_builder_apply(t->b, op, v, 0, 0));
 }

@@ -25,7 +25,7 @@
  *   module.c   the module itself
  *
  * Lazy tensors:
- *   pytree.c         nested containers: leaves and structure
+ *   pytree.c         nested containers: leaves and structure; treedef.c: the latter as an object
  *   eager_site.c     the user's lines as numbers; what may only be let go with the GIL
  *   eager_dim.c      Dim, SymbolicDim, Shape
  *   eager_tensor.c   eager.Tensor: operators, attributes;  eager_data.c its data: in, out, realising
@@ -40,7 +40,7 @@
  *   eager_cost.c     predictions for meshes, layouts that are chosen
  *   dist.c           the ranks of a job
  *   eager_vmap.c     vmap;  eager_diff.c  derivatives
- *   eager_key.c, eager_compile.c  compiled functions
+ *   eager_key.c, eager_compile.c, eager_function.c  compiled functions
  *   eager_io.c       tensors in files
  */
 #ifndef PY_H
@@ -516,7 +516,7 @@ eas_stream *stream_arg(PyObject *o, const char *what, eas_device *d);
 /* ---- profile.c ---- */
 int profile_init(PyObject *module);
 
-/* ---- pytree.c ---- */
+/* ---- pytree.c, treedef.c ---- */
 int pytree_init(PyObject *module);
 /* 1: leaves (a list) and, if asked, the structure; 0 with an exception. is_leaf may be NULL. */
 int pytree_flatten(PyObject *tree, PyObject *is_leaf, PyObject **leaves, PyObject **treedef);
@@ -699,7 +699,7 @@ int vmap_levels(const eas_dim **sizes);
 /* ---- eager_io.c ---- */
 int eager_io_init(PyObject *module);
 
-/* ---- eager_compile.c ---- */
+/* ---- eager_compile.c, eager_function.c ---- */
 int eager_compile_init(PyObject *module);
 extern PyObject *graph_break; /* the exception of data that is asked for while a function is traced */
 extern int eager_tracing; /* functions that are being traced, on all threads */
