@@ -216,6 +216,9 @@ static void warm(gen *g, const region *r)
     }
 }
 
+/* Do lanes run under masks where they part? A single lane branches. */
+static bool parts(gen *g) { return g->c && g->c->n > 1; }
+
 static V exec_mask(gen *g) { return g->c->exec ? g->c->exec : k_like(g, ty_int(g, 1, g->c->n), 1); }
 
 /* ---- what loops carry ---- */
@@ -430,7 +433,8 @@ static void emit_loop(gen *g, region *r)
                       done = new_block(g, "done");
     LLVMBuildCondBr(g->b, any_of(g, go), body, done);
     LLVMPositionBuilderAtEnd(g->b, body);
-    V iv = LLVMBuildPhi(g->b, LLVMTypeOf(lo), ""), run = uni ? NULL : LLVMBuildPhi(g->b, LLVMTypeOf(go), "");
+    V iv = LLVMBuildPhi(g->b, LLVMTypeOf(lo), ""),
+      run = uni || !parts(g) ? NULL : LLVMBuildPhi(g->b, LLVMTypeOf(go), "");
     V iv_s = !uni && uni_iv ? LLVMBuildPhi(g->b, LLVMTypeOf(g->sval[a[0]]), "") : NULL;
     start_carried(g, &c, from);
     if (uni_iv)
@@ -479,12 +483,12 @@ static void emit_while(gen *g, region *r)
     if (g->st)
         return;
     mark(g, r);
-    V all = uni ? NULL : exec_mask(g);
+    V all = uni || !parts(g) ? NULL : exec_mask(g);
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), head = new_block(g, "while"),
                       body = new_block(g, "do"), done = new_block(g, "done");
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, head);
-    V run = uni ? NULL : LLVMBuildPhi(g->b, LLVMTypeOf(all), "");
+    V run = all ? LLVMBuildPhi(g->b, LLVMTypeOf(all), "") : NULL;
     if (r->s) /* LLVM gives registers to phis in their order */
         start_carried(g, &c, from);
     poll l = poll_begin(g, r->opener, from);
@@ -495,13 +499,13 @@ static void emit_while(gen *g, region *r)
     emit_part(g, r, 0);
     if (g->st)
         return;
-    V go = uni ? g->sval[cond] : LLVMBuildAnd(g->b, seg_here(g, cond), run, "");
+    V go = uni ? g->sval[cond] : mask_and(g, seg_here(g, cond), run);
     LLVMBuildCondBr(g->b, any_of(g, go), body, done);
     LLVMPositionBuilderAtEnd(g->b, body);
     if (run)
         g->c->exec = go;
     emit_part(g, r, 1);
-    next_carried(g, &c, uni ? NULL : go);
+    next_carried(g, &c, run ? go : NULL);
     if (g->st)
         return;
     poll_end(g, &l);
@@ -561,7 +565,7 @@ static void emit_masked_arm(gen *g, region *r, int part, V mask, bundle *out)
                       done = new_block(g, "after");
     LLVMBuildCondBr(g->b, any_of(g, mask), arm, done);
     LLVMPositionBuilderAtEnd(g->b, arm);
-    arm = emit_arm(g, r, part, mask, out, done);
+    arm = emit_arm(g, r, part, parts(g) ? mask : NULL, out, done);
     LLVMPositionBuilderAtEnd(g->b, done);
     for (uint32_t k = 0; k < g->ir->insns[r->end].nres && !g->st; k++) {
         bundle none = out[k];

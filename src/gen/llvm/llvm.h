@@ -103,6 +103,7 @@ typedef struct gen {
     int64_t pairs_at; /* in scratch, bf16.c */
     int64_t bytes_at; /* bytes.c */
     V call, slots, counts, grid, scratch, fault, flags;
+    V zero; /* address of a 0 that lanes which are off may read, once somebody wants it */
     V pid, id[3]; /* the running program, as a number and by axis */
     V *sval; /* per value: uniform values (scalar), buffers (pointer) */
     V *outputs; /* per value: where a block of IN_OUTPUT lies, once that was chosen; NULL: in its slot */
