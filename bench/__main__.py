@@ -17,6 +17,7 @@ ROWS = (
     "bandwidth",
     "matmul",
     "throughput",
+    "kernels_by_hand",
     "compiling",
     "rewriting",
     "lazy",

@@ -124,3 +124,56 @@ def histogram(x, out):
     out[:] = counts.sum(0).sum(0)
     for i in range(parts * part, x.size):
         out[x[i]] += 1
+
+
+# ---- the cases of kernels_by_hand.py: serial loops ----
+
+
+@njit
+def squares(x, y, out):
+    for i in range(x.size):
+        out[i] = x[i] * x[i] + y[i] * np.float32(0.5)
+
+
+@njit
+def add_at(at, x, out):
+    for i in range(at.size):
+        out[at[i]] += x[i]
+
+
+@njit
+def count(x, out):
+    for i in range(x.size):
+        out[x[i]] += 1
+
+
+@njit
+def csr(start, cols, vals, x, out):
+    for r in range(out.size):
+        total = np.float32(0)
+        for k in range(start[r], start[r + 1]):
+            total += vals[k] * x[cols[k]]
+        out[r] = total
+
+
+@njit
+def take(at, x, out):
+    for i in range(at.size):
+        out[i] = x[at[i]]
+
+
+@njit
+def byte_rows(a, b, out):
+    for i in range(a.shape[0]):
+        total = np.int32(0)
+        for k in range(a.shape[1]):
+            total += np.int32(a[i, k]) * np.int32(b[k])
+        out[i] = total
+
+
+@njit
+def byte_product(a, b, out):
+    for i in range(a.shape[0]):
+        for k in range(a.shape[1]):
+            for j in range(b.shape[1]):
+                out[i, j] += np.int32(a[i, k]) * np.int32(b[k, j])

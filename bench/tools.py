@@ -20,9 +20,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SETTLE = 0.15  # idle threads of OpenMP spin for 10 to 25 ms before they sleep, those of OpenBLAS up to 0.1 s: on two CPUs they cost whoever comes next half its speed
 
 
-def interleaved(candidates, rounds=15, number=1, settle=0.0, shuffle=False, of=statistics.median):
+def interleaved(candidates, rounds=15, number=1, settle=0.0, shuffle=False, of=statistics.median, clock=time.perf_counter):
     """{name: median seconds per call} of {name: callable}, or what else is asked `of` them; the rounds take turns, so that drift hits all alike. With settle, each turn begins with
-    calls that are not timed, for that many seconds: threads of the candidate before may still spin, and its data may fill the caches. With shuffle, nobody always follows the same one."""
+    calls that are not timed, for that many seconds: threads of the candidate before may still spin, and its data may fill the caches. With shuffle, nobody always follows the same one. clock: time.process_time is
+    CPU time, for a machine that others use."""
     order, shuffled = list(candidates.items()), random.Random(0)
     times = {name: [] for name in candidates}
     for f in candidates.values():
@@ -35,9 +36,10 @@ def interleaved(candidates, rounds=15, number=1, settle=0.0, shuffle=False, of=s
             while start - begin < settle:
                 f()
                 start = time.perf_counter()
+            start = clock()
             for _ in range(number):
                 f()
-            times[name].append((time.perf_counter() - start) / number)
+            times[name].append((clock() - start) / number)
     return {name: of(t) for name, t in times.items()}
 
 

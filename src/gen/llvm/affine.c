@@ -456,6 +456,15 @@ static uint32_t item_end(gen *g, const item *it)
     return op == IR_LOOP || op == IR_WHILE || op == IR_IF ? g->p.end[it->insn] : it->insn;
 }
 
+/* The mask of an instruction, or the condition of a branch that lanes take apart; 0: none. */
+static uint32_t tested(gen *g, const ir_insn *in)
+{
+    if (in->op != IR_IF)
+        return ir_mask(g->ir, in);
+    const uint32_t cond = ir_args(g->ir, in)[0];
+    return g->p.val[cond].cls == C_UNI ? 0 : cond;
+}
+
 V affine_prefixes(gen *g, segment *s)
 {
     V limit = NULL;
@@ -466,7 +475,7 @@ V affine_prefixes(gen *g, segment *s)
             continue;
         for (uint32_t k = it->insn; k <= item_end(g, it); k++) {
             const ir_insn *in = &g->ir->insns[k];
-            const uint32_t mask = ir_mask(g->ir, in);
+            const uint32_t mask = tested(g, in);
             V count = mask ? collect(g, mask, it->insn, 0) : NULL;
             if (!ir_writes(in) && in->op != IR_BOUNDS && in->op != IR_ASSERT)
                 continue;
@@ -507,4 +516,73 @@ bool affine_holds(gen *g, uint32_t v)
     if (!in || in->op != IR_AND || g->p.val[v].cls == C_UNI)
         return false;
     return affine_holds(g, ir_args(g->ir, in)[0]) && affine_holds(g, ir_args(g->ir, in)[1]);
+}
+
+/* ---- masks of a round ---- */
+
+/* Is everything that v is made from there: made before `opener`, by it (a counter, what a loop carries), or
+ * by an instruction that was run early? */
+static bool there(gen *g, uint32_t v, uint32_t opener, const bool *early)
+{
+    const uint32_t def = g->ir->vals[v].def;
+    if (g->p.val[v].cls == C_UNI)
+        return def == UINT32_MAX || def <= opener || early[v];
+    if (g->p.val[v].cls != C_REMAT)
+        return false;
+    const ir_insn *in = &g->ir->insns[def];
+    for (int k = 0; k < in->nargs; k++)
+        if (!there(g, ir_args(g->ir, in)[k], opener, early))
+            return false;
+    return true;
+}
+
+/* Runs the uniform instructions of a body that need nothing of it but its counter. */
+static void run_early(gen *g, uint32_t opener, bool *early)
+{
+    for (uint32_t i = opener + 1; i < g->p.end[opener]; i++) {
+        const ir_insn *in = &g->ir->insns[i];
+        bool ok = g->p.parent[i] == opener && in->res && g->p.val[in->res].cls == C_UNI &&
+                  (ir_rows[in->op].flags & IR_PURE) &&
+                  dtype_is_int((eas_dtype)ir_typeof(g->ir, in->res).dtype);
+        for (int k = 0; ok && k < in->nargs; k++)
+            ok = there(g, ir_args(g->ir, in)[k], opener, early);
+        if (!ok)
+            continue;
+        scalar_insn(g, i);
+        early[in->res] = true;
+    }
+}
+
+static V hold_all(gen *g, uint32_t v, uint32_t opener, const bool *early, V so_far)
+{
+    const ir_insn *in = ir_def(g->ir, v);
+    if (!in || g->p.val[v].cls != C_REMAT || find_prefix(g, v))
+        return so_far;
+    if (in->op == IR_AND)
+        return hold_all(g, ir_args(g->ir, in)[1], opener, early,
+                        hold_all(g, ir_args(g->ir, in)[0], opener, early, so_far));
+    V count = there(g, v, opener, early) ? leaf_count(g, v, seg_map(g)) : NULL;
+    if (!count)
+        return so_far;
+    enter_prefix(g, v, count);
+    V on = LLVMBuildICmp(g->b, LLVMIntSGE, count, k_int(g, g->c->n), "");
+    return so_far ? LLVMBuildAnd(g->b, so_far, on, "") : on;
+}
+
+V affine_round(gen *g, uint32_t opener)
+{
+    V all = NULL;
+    bool *early = arena_alloc(&g->mem, sizeof *early * (g->ir->nvals + 1));
+    if (!early) {
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+        return NULL;
+    }
+    memset(early, 0, sizeof *early * (g->ir->nvals + 1));
+    run_early(g, opener, early);
+    for (uint32_t i = opener + 1; i < g->p.end[opener] && !g->st; i++) {
+        const uint32_t mask = tested(g, &g->ir->insns[i]);
+        if (mask)
+            all = hold_all(g, mask, opener, early, all);
+    }
+    return all;
 }

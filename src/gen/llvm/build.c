@@ -108,6 +108,8 @@ V any_of(gen *g, V mask)
     const int n = lanes_of(t);
     if (!n)
         return mask;
+    if (n == 1)
+        return LLVMBuildExtractElement(g->b, mask, k_int(g, 0), "");
     if (!g->x86)
         return intrinsic(g, "llvm.vector.reduce.or", &t, 1, &mask, 1);
     return LLVMBuildICmp(g->b, LLVMIntNE, mask_bits(g, mask, n), LLVMConstInt(ty_int(g, n, 0), 0, 0), "");

@@ -214,6 +214,9 @@ static void warm(gen *g, const region *r)
     }
 }
 
+/* Do lanes run under masks where they part? A single lane branches. */
+static bool parts(gen *g) { return g->c && g->c->n > 1; }
+
 static V exec_mask(gen *g) { return g->c->exec ? g->c->exec : k_like(g, ty_int(g, 1, g->c->n), 1); }
 
 /* ---- what loops carry ---- */
@@ -323,6 +326,71 @@ static int unroll_of(gen *g, uint32_t i, V lo, V hi, V step)
     return trips > 4 && trips % 4 == 0 ? 4 : trips > 2 && trips % 2 == 0 ? 2 : 1;
 }
 
+/* ---- rounds without masks ----
+ *
+ * A mask such as k + lane < n, with k the counter of the loop, holds for all lanes in all rounds but the
+ * last. A body that has such masks is written twice, behind a scalar test: without them and as it is.
+ */
+static bool may_split(gen *g, const region *r, V run)
+{
+    if (r->s || run || g->c->exec || !g->c->full || g->seg->kind == SEG_SIMDGROUPS ||
+        region_weight(g, r->opener) > UNROLL_BODY)
+        return false;
+    for (uint32_t i = r->opener + 1; i < r->end; i++)
+        if (g->ir->insns[i].op == IR_LOOP || g->ir->insns[i].op == IR_WHILE)
+            return false;
+    return true;
+}
+
+static void emit_body(gen *g, const region *r, carried *c, V run)
+{
+    emit_part(g, r, 0);
+    next_carried(g, c, run);
+}
+
+static void emit_split(gen *g, const region *r, carried *c, V whole, prefix *pre, int npre)
+{
+    bundle *first = arena_alloc(&g->mem, sizeof *first * (size_t)(c->n + 1));
+    if (!first) {
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+        return;
+    }
+    const uint32_t begin = g->c->log.len;
+    LLVMBasicBlockRef yes = new_block(g, "round"), no = new_block(g, "masked"),
+                      done = new_block(g, "rounded");
+    LLVMBuildCondBr(g->b, whole, yes, no);
+    LLVMPositionBuilderAtEnd(g->b, yes);
+    emit_body(g, r, c, NULL);
+    memcpy(first, c->now, sizeof *first * (size_t)c->n);
+    chunk_forget(g->c, begin);
+    yes = LLVMGetInsertBlock(g->b);
+    branch_to(g, done);
+    g->c->pre = pre;
+    g->c->npre = npre;
+    LLVMPositionBuilderAtEnd(g->b, no);
+    emit_body(g, r, c, NULL);
+    chunk_forget(g->c, begin);
+    no = LLVMGetInsertBlock(g->b);
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    for (int k = 0; k < c->n && !g->st; k++) {
+        const bundle second = c->now[k];
+        c->now[k] = bundle_phi(g, &first[k], yes);
+        bundle_incoming(&c->now[k], &second, no);
+    }
+}
+
+static void emit_round(gen *g, const region *r, carried *c, V run)
+{
+    prefix *pre = g->c ? g->c->pre : NULL;
+    const int npre = g->c ? g->c->npre : 0;
+    V whole = may_split(g, r, run) ? affine_round(g, r->opener) : NULL;
+    if (whole)
+        emit_split(g, r, c, whole, pre, npre);
+    else
+        emit_body(g, r, c, run);
+}
+
 /* the body, u times: iv, iv + step, ... */
 static void emit_rounds(gen *g, const region *r, carried *c, V run, V iv, V step, int u)
 {
@@ -334,8 +402,7 @@ static void emit_rounds(gen *g, const region *r, carried *c, V run, V iv, V step
                 bundle_set(g, c->first + (uint32_t)j, &c->now[j], false);
             iv = g->sval[res] = LLVMBuildAdd(g->b, iv, step, "");
         }
-        emit_part(g, r, 0);
-        next_carried(g, c, run);
+        emit_round(g, r, c, run);
     }
 }
 
@@ -365,7 +432,8 @@ static void emit_loop(gen *g, region *r)
                       done = new_block(g, "done");
     LLVMBuildCondBr(g->b, any_of(g, go), body, done);
     LLVMPositionBuilderAtEnd(g->b, body);
-    V iv = LLVMBuildPhi(g->b, LLVMTypeOf(lo), ""), run = uni ? NULL : LLVMBuildPhi(g->b, LLVMTypeOf(go), "");
+    V iv = LLVMBuildPhi(g->b, LLVMTypeOf(lo), ""),
+      run = uni || !parts(g) ? NULL : LLVMBuildPhi(g->b, LLVMTypeOf(go), "");
     V iv_s = !uni && uni_iv ? LLVMBuildPhi(g->b, LLVMTypeOf(g->sval[a[0]]), "") : NULL;
     start_carried(g, &c, from);
     if (uni_iv)
@@ -414,12 +482,12 @@ static void emit_while(gen *g, region *r)
     if (g->st)
         return;
     mark(g, r);
-    V all = uni ? NULL : exec_mask(g);
+    V all = uni || !parts(g) ? NULL : exec_mask(g);
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), head = new_block(g, "while"),
                       body = new_block(g, "do"), done = new_block(g, "done");
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, head);
-    V run = uni ? NULL : LLVMBuildPhi(g->b, LLVMTypeOf(all), "");
+    V run = all ? LLVMBuildPhi(g->b, LLVMTypeOf(all), "") : NULL;
     if (r->s) /* LLVM gives registers to phis in their order */
         start_carried(g, &c, from);
     poll l = poll_begin(g, r->opener, from);
@@ -430,13 +498,13 @@ static void emit_while(gen *g, region *r)
     emit_part(g, r, 0);
     if (g->st)
         return;
-    V go = uni ? g->sval[cond] : LLVMBuildAnd(g->b, seg_here(g, cond), run, "");
+    V go = uni ? g->sval[cond] : mask_and(g, seg_here(g, cond), run);
     LLVMBuildCondBr(g->b, any_of(g, go), body, done);
     LLVMPositionBuilderAtEnd(g->b, body);
     if (run)
         g->c->exec = go;
     emit_part(g, r, 1);
-    next_carried(g, &c, uni ? NULL : go);
+    next_carried(g, &c, run ? go : NULL);
     if (g->st)
         return;
     poll_end(g, &l);
@@ -496,7 +564,7 @@ static void emit_masked_arm(gen *g, region *r, int part, V mask, bundle *out)
                       done = new_block(g, "after");
     LLVMBuildCondBr(g->b, any_of(g, mask), arm, done);
     LLVMPositionBuilderAtEnd(g->b, arm);
-    arm = emit_arm(g, r, part, mask, out, done);
+    arm = emit_arm(g, r, part, parts(g) ? mask : NULL, out, done);
     LLVMPositionBuilderAtEnd(g->b, done);
     for (uint32_t k = 0; k < g->ir->insns[r->end].nres && !g->st; k++) {
         bundle none = out[k];
@@ -506,6 +574,17 @@ static void emit_masked_arm(gen *g, region *r, int part, V mask, bundle *out)
         bundle_incoming(&phi, &none, before);
         out[k] = phi;
     }
+}
+
+/* All lanes take the first arm. */
+static void emit_sure_if(gen *g, region *r, bundle *t)
+{
+    const ir_insn *end = &g->ir->insns[r->end];
+    LLVMBasicBlockRef done = new_block(g, "endif");
+    emit_arm(g, r, 0, g->c->exec, t, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    for (uint32_t k = 0; k < end->nres && !g->st; k++)
+        bundle_set(g, end->res + k, &t[k], true);
 }
 
 static void emit_if(gen *g, region *r)
@@ -519,6 +598,10 @@ static void emit_if(gen *g, region *r)
     }
     if (uniform(g, cond)) {
         emit_uniform_if(g, r, g->sval[cond], t, e);
+        return;
+    }
+    if (affine_holds(g, cond)) {
+        emit_sure_if(g, r, t);
         return;
     }
     V c = seg_here(g, cond);

@@ -104,6 +104,7 @@ typedef struct gen {
     int64_t pairs_at; /* in scratch, bf16.c */
     int64_t bytes_at; /* bytes.c */
     V call, slots, counts, grid, scratch, fault, flags;
+    V zero; /* address of a 0 that lanes which are off may read, once somebody wants it */
     V pid, id[3]; /* the running program, as a number and by axis */
     V *sval; /* per value: uniform values (scalar), buffers (pointer) */
     V *outputs; /* per value: where a block of IN_OUTPUT lies, once that was chosen; NULL: in its slot */
@@ -171,6 +172,10 @@ V affine_prefixes(gen *g, segment *s);
 /* a uniform or rematerialised value that needs nothing made in the segment */
 bool affine_early(gen *g, uint32_t v);
 V affine_prefix_vector(gen *g, uint32_t v); /* a mask in c->pre, NULL if it is not */
+/* At the start of a round of a loop in a full chunk: i1, whether the masks in its body that can be told by
+ * then hold for all lanes; NULL if there are none. Enters them into c->pre, where only code that runs under
+ * that condition may see them. */
+V affine_round(gen *g, uint32_t opener);
 bool affine_holds(gen *g, uint32_t v); /* a mask known to be true for all lanes of the chunk */
 
 /* values.c */

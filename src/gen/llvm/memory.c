@@ -73,7 +73,10 @@ static bool masked_vectors(const gen *g, eas_dtype dt)
     return g->avx512 || (g->avx2 && eas_dtype_size(dt) >= 4);
 }
 
-static bool gathers(const gen *g, eas_dtype dt) { return g->avx512 && eas_dtype_size(dt) >= 4; }
+static bool gathers(const gen *g, eas_dtype dt)
+{
+    return g->avx512 && eas_dtype_size(dt) >= 4 && g->c->n > 1;
+}
 
 /* ---- lane after lane: a loop over the set bits of a mask ---- */
 
@@ -170,6 +173,32 @@ static V load_unrolled(gen *g, V ptr, eas_dtype dt, offsets *o)
         r = LLVMBuildInsertElement(g->b, r, load_at(g, p, ty_mem(g, dt, 0), dt), k_int(g, i), "");
     }
     return r;
+}
+
+/* An element that is 0, of any dtype. */
+static V zero_element(gen *g)
+{
+    if (!g->zero) {
+        LLVMBuilderRef b = LLVMCreateBuilderInContext(g->cx);
+        g->zero = entry_alloca(g, ty_int(g, 64, 0));
+        LLVMPositionBuilderBefore(b, g->entry_end);
+        LLVMBuildStore(b, k_int(g, 0), g->zero);
+        LLVMDisposeBuilder(b);
+    }
+    return g->zero;
+}
+
+/* Under a mask, without a branch: lanes that are off read a 0 of our own. */
+static V load_redirected(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
+{
+    const T t = ty_mem(g, dt, g->c->n);
+    V own = zero_element(g), off = offset_vector(g, o), r = LLVMGetPoison(t);
+    V p = sel(g, mask, LLVMBuildGEP2(g->b, ty_mem(g, dt, 0), ptr, &off, 1, ""), splat(g, own, g->c->n));
+    for (int i = 0; i < g->c->n; i++) {
+        V x = load_at(g, LLVMBuildExtractElement(g->b, p, k_int(g, i), ""), ty_mem(g, dt, 0), dt);
+        r = LLVMBuildInsertElement(g->b, r, x, k_int(g, i), "");
+    }
+    return LLVMIsNull(other) ? r : sel(g, mask, r, other);
 }
 
 /* ---- vectors ---- */
@@ -280,9 +309,11 @@ static V load_either(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
     const bool row = o->a.run.ok && o->a.run.stride == 1;
     if (!row && g->c->n > 16)
         return load_lanes(g, ptr, dt, o, mask, other);
-    V p = row ? mem_affine_element(g, ptr, dt, o->a, 0) : NULL, in[2];
-    const fork f = fork_on(g, row ? readable(g, p, dt, mask) : all_on(g, mask));
-    in[0] = row ? sel(g, mask, load_at(g, p, t, dt), other) : load_unrolled(g, ptr, dt, o);
+    if (!row)
+        return load_redirected(g, ptr, dt, o, mask, other);
+    V p = mem_affine_element(g, ptr, dt, o->a, 0), in[2];
+    const fork f = fork_on(g, readable(g, p, dt, mask));
+    in[0] = sel(g, mask, load_at(g, p, t, dt), other);
     branch_to(g, f.done);
     LLVMPositionBuilderAtEnd(g->b, f.lanes);
     in[1] = load_lanes(g, ptr, dt, o, mask, other);
@@ -618,12 +649,14 @@ void mem_bounds(gen *g, uint32_t i)
     bad = LLVMGetInsertBlock(g->b);
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, done);
-    V phi = LLVMBuildPhi(g->b, LLVMTypeOf(ok), "");
-    LLVMAddIncoming(phi, &ok, &checked, 1);
-    LLVMAddIncoming(phi, &ok, &bad, 1);
-    if (from)
+    if (from) {
+        V phi = LLVMBuildPhi(g->b, LLVMTypeOf(ok), "");
+        LLVMAddIncoming(phi, &ok, &checked, 1);
+        LLVMAddIncoming(phi, &ok, &bad, 1);
         LLVMAddIncoming(phi, &mask, &from, 1);
-    seg_define(g, in->res, phi);
+        ok = phi;
+    }
+    seg_define(g, in->res, ok);
 }
 
 void mem_bounds_scalar(gen *g, uint32_t i)

@@ -118,12 +118,58 @@ static int vectors_of_chunk(gen *g, const segment *s, int64_t lanes)
     return loops == 1 && blocks <= MOST_BLOCKS ? VECTORS : 1;
 }
 
+/* ---- threads that count for themselves ----
+ *
+ * A loop whose bounds are a thread's own (a row of a sparse matrix) runs, in a vector, as often as the
+ * longest of its lanes wants, and everything that the counter indexes is a gather. Where gathers are most of
+ * its body and the hardware has none, one thread after the other is quicker: plain loads, and no lane waits
+ * for another. A chunk is then one lane.
+ */
+enum { WORK_PER_GATHER = 3 };
+
+static bool counts_alone(gen *g, uint32_t loop)
+{
+    const uint32_t *a = ir_args(g->ir, &g->ir->insns[loop]);
+    uint32_t gathers = 0, work = 0;
+    if (g->p.val[a[0]].cls == C_UNI && g->p.val[a[1]].cls == C_UNI)
+        return false;
+    for (uint32_t i = loop + 1; i < g->p.end[loop]; i++) {
+        const ir_insn *in = &g->ir->insns[i];
+        const uint8_t cls = in->res ? g->p.val[in->res].cls : C_NONE;
+        if (in->op == IR_LOAD && cls == C_BLOCK)
+            gathers++;
+        else if (cls == C_BLOCK && in->op != IR_BOUNDS)
+            work++;
+    }
+    return gathers && work <= WORK_PER_GATHER * gathers;
+}
+
+static bool one_by_one(gen *g, const segment *s)
+{
+    bool any = false;
+    if (g->avx512 || g->p.info.mode != EAS_MODE_THREAD || s->reduces || s->at_once)
+        return false;
+    for (uint32_t i = 0; i < s->items.len; i++) {
+        const uint32_t k = s->items.at[i].insn;
+        for (uint32_t j = k; k != UINT32_MAX && j <= g->p.end[k]; j++) {
+            const uint16_t op = g->ir->insns[j].op;
+            if (op == IR_LANE_ID || op == IR_SG_ID || op == IR_DOT || is_reduce(&g->ir->insns[j]))
+                return false;
+            any = any || (op == IR_LOOP && counts_alone(g, j));
+        }
+    }
+    return any;
+}
+
 static void pick_lanes(gen *g, const segment *s, chunk *c)
 {
     const int64_t inner = s->sh.dim[s->sh.rank - 1];
     int n = g->opt->vector_bytes / widest(g, s);
     c->n = (int)inner;
     if (s->at_once)
+        return;
+    c->n = 1;
+    if (one_by_one(g, s))
         return;
     n = split_width(g, n);
     if (n > pow2_at_least(inner))
