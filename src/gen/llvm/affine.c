@@ -542,7 +542,8 @@ static void run_early(gen *g, uint32_t opener, bool *early)
     for (uint32_t i = opener + 1; i < g->p.end[opener]; i++) {
         const ir_insn *in = &g->ir->insns[i];
         bool ok = g->p.parent[i] == opener && in->res && g->p.val[in->res].cls == C_UNI &&
-                  (ir_rows[in->op].flags & IR_PURE) && dtype_is_int((eas_dtype)ir_typeof(g->ir, in->res).dtype);
+                  (ir_rows[in->op].flags & IR_PURE) &&
+                  dtype_is_int((eas_dtype)ir_typeof(g->ir, in->res).dtype);
         for (int k = 0; ok && k < in->nargs; k++)
             ok = there(g, ir_args(g->ir, in)[k], opener, early);
         if (!ok)

@@ -358,7 +358,8 @@ static void emit_split(gen *g, const region *r, carried *c, V whole, prefix *pre
         return;
     }
     const uint32_t begin = g->c->log.len;
-    LLVMBasicBlockRef yes = new_block(g, "round"), no = new_block(g, "masked"), done = new_block(g, "rounded");
+    LLVMBasicBlockRef yes = new_block(g, "round"), no = new_block(g, "masked"),
+                      done = new_block(g, "rounded");
     LLVMBuildCondBr(g->b, whole, yes, no);
     LLVMPositionBuilderAtEnd(g->b, yes);
     emit_body(g, r, c, NULL);

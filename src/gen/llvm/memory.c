@@ -1,7 +1,7 @@
 /* memory.c: loads, stores and bounds checks of a chunk, and the few scalar accesses.
  *
  * The shape of an offset decides: stride 1 is a vector access, stride 0 one element, everything else a gather
- * or scatter (by the hardware where it has a good one, else lane after lane in a small loop). A lane that is
+ * or scatter (by the hardware where it has a good one, else lane after lane). A lane that is
  * masked off never touches memory. Stores happen in the order of lanes, so of several lanes that write one
  * element the last one wins, as the reference has it.
  */
