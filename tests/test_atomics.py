@@ -70,6 +70,34 @@ class Atomics(unittest.TestCase):
                     np.testing.assert_array_equal(ta.numpy(), want, err_msg=f"{op} {dt} {device}")
                     np.testing.assert_array_equal(told.numpy(), olds, err_msg=f"{op} {dt} {device}")
 
+    def test_every_function_in_threadgroup_memory(self):
+        @eas.kernel
+        def k(i, v, out, N, OP: eas.constexpr, DT: eas.constexpr, B: eas.constexpr):
+            t = mk.tid(0, B)
+            mine = mk.alloc_tg(B, DT)
+            mk.store(mine, t, mk.cast(t % 7, DT))
+            mk.barrier()
+            for r in mk.range(0, 3):
+                at = r * B + t
+                with mk.if_(at < N):
+                    getattr(mk, OP)(mine, mk.load(i, at), mk.load(v, at))
+            mk.barrier()
+            mk.store(out, t, mk.load(mine, t))
+
+        rng, b = np.random.default_rng(3), 32
+        for mkdt, dt in DTYPES.items():
+            for op in FLOAT if np.issubdtype(dt, np.floating) else INT:
+                for n in (32, 90):  # every chunk whole, and not; an exchange is the same in any order only if a place is hit once
+                    i = (np.arange(n) % b if op == "atomic_xchg" and n == b else rng.integers(0, b, n)).astype(np.int32)
+                    v = (i % 5 if op == "atomic_xchg" else rng.integers(0, 9, n)).astype(dt)
+                    want = (np.arange(b) % 7).astype(dt)
+                    for j in range(n):
+                        want[i[j]] = MEANING[op](want[i[j]], v[j])
+                    for device in ("ref", "cpu"):
+                        (out,) = on(device, np.zeros(b, dt))
+                        k(*on(device, i, v), out, n, OP=op, DT=mkdt, B=b, _grid=1)
+                        np.testing.assert_array_equal(out.numpy(), want, err_msg=f"{op} {dt} {device} {n}")
+
     def test_compare_and_exchange(self):
         @eas.kernel
         def k(a, r, N, BLOCK: eas.constexpr):

@@ -132,5 +132,113 @@ class Loops(unittest.TestCase):
                 run(f)
 
 
+class Masks(unittest.TestCase):
+    """Conditions that hold for all lanes of most chunks or rounds: code without masks, and with them at the ends."""
+
+    def test_guard_around_a_thread(self):
+        @eas.kernel
+        def k(x, out, N, LO: eas.constexpr, B: eas.constexpr):
+            i = mk.program_id(0) * B + mk.tid(0, B)
+            with mk.if_((i < N) & (i >= LO)):
+                mk.store(out, i, mk.load(x, i) * 2 + 1)
+            with mk.else_():
+                mk.store(out, i, -1.0)
+
+        for n in (0, 1, 7, 63, 64, 65, 127, 128, 150):
+            for lo in (0, 3):
+                _, out = each(self, k, np.arange(192, dtype=np.float32), np.zeros(192, np.float32), n, LO=lo, B=64, _grid=3)
+                i = np.arange(192)
+                np.testing.assert_array_equal(out, np.where((i < n) & (i >= lo), 2 * i + 1, -1), str((n, lo)))
+
+    def test_guard_that_gives_values(self):
+        @eas.kernel
+        def k(x, out, N, B: eas.constexpr):
+            i = mk.program_id(0) * B + mk.tid(0, B)
+            v = mk.var(5.0)
+            for j in mk.range(3):
+                with mk.if_(i + j < N):
+                    v += mk.load(x, i + j)
+            mk.store(out, i, v)
+
+        x = np.arange(100, dtype=np.float32)
+        for n in (0, 5, 64, 66, 100):
+            _, out = each(self, k, x, np.zeros(128, np.float32), n, B=64, _grid=2)
+            at = np.arange(128)[:, None] + np.arange(3)
+            np.testing.assert_array_equal(out, 5 + np.where(at < n, x[np.minimum(at, 99)], 0).sum(1), str(n))
+
+    def test_rounds_of_a_row(self):
+        @eas.kernel
+        def k(a, b, out, K, LO: eas.constexpr, B: eas.constexpr):
+            r = mk.program_id(0)
+            total = mk.var(mk.zeros((B,), mk.i32))
+            for j in mk.range(0, K, B):
+                at = j + mk.arange(0, B)
+                inside = (at < K) & (at >= LO)
+                total += mk.to_i32(mk.load(a, r * K + at, inside, 1)) * mk.to_i32(mk.load(b, at, inside, 2))
+            mk.store(out, r, mk.sum(total))
+
+        rng = np.random.default_rng(0)
+        for n in (1, 31, 32, 33, 100, 128, 200):
+            for block in (32, 128):
+                for lo in (0, 3):
+                    a, b = rng.integers(-128, 128, (3, n)).astype(np.int8), rng.integers(-128, 128, n).astype(np.int8)
+                    _, _, out = each(self, k, a, b, np.zeros(3, np.int32), n, LO=lo, B=block, _grid=3)
+                    off = -(-n // block) * block - n + min(lo, n)
+                    np.testing.assert_array_equal(out, a[:, lo:].astype(np.int32) @ b[lo:].astype(np.int32) + 2 * off, str((n, block, lo)))
+
+    def test_rows_of_different_lengths(self):
+        @eas.kernel
+        def k(start, cols, vals, x, out, ROWS, B: eas.constexpr):
+            r = mk.program_id(0) * B + mk.tid(0, B)
+            with mk.if_(r < ROWS):
+                total = mk.var(0.0)
+                for j in mk.range(mk.load(start, r), mk.load(start, r + 1)):
+                    c = mk.load(cols, j)
+                    with mk.if_(c % 3 != 0):
+                        total += mk.load(vals, j) * mk.load(x, c)
+                mk.store(out, r, total)
+
+        rng = np.random.default_rng(1)
+        for rows in (1, 7, 32, 45):
+            start = np.zeros(rows + 1, np.int32)
+            start[1:] = np.cumsum(rng.integers(0, 9, rows))
+            n = max(int(start[-1]), 1)
+            cols, vals, x = rng.integers(0, 20, n).astype(np.int32), rng.integers(-9, 9, n).astype(np.float32), rng.integers(-9, 9, 20).astype(np.float32)
+            *_, out = each(self, k, start, cols, vals, x, np.full(64, 7, np.float32), rows, B=32, _grid=2)
+            terms = np.where(cols % 3 != 0, vals * x[cols], 0)
+            np.testing.assert_array_equal(out[:rows], [terms[start[r] : start[r + 1]].sum() for r in range(rows)])
+            self.assertTrue((out[rows:] == 7).all())
+
+    def test_gathers_under_masks(self):
+        @eas.kernel
+        def k(at, x, out, N, OTHER: eas.constexpr, B: eas.constexpr):
+            i = mk.program_id(0) * B + mk.arange(0, B)
+            j = mk.load(at, i, i < N)
+            mk.store(out, i, mk.load(x, j, (i < N) & (j % 5 != 2), OTHER))
+
+        rng = np.random.default_rng(2)
+        for dtype in (np.float32, np.float64, np.int8, np.int16, np.int64):
+            for other in (0, 7):
+                at, x = rng.integers(0, 50, 90).astype(np.int32), rng.integers(0, 100, 50).astype(dtype)
+                *_, out = each(self, k, at, x, np.zeros(96, dtype), 90, OTHER=other, B=32, _grid=3)
+                np.testing.assert_array_equal(out[:90], np.where(at % 5 != 2, x[at], other))
+                np.testing.assert_array_equal(out[90:], other)
+
+    def test_a_row_that_leaves_its_array(self):
+        @eas.kernel
+        def k(start, x, out, B: eas.constexpr):
+            r = mk.tid(0, B)
+            total = mk.var(0.0)
+            for j in mk.range(mk.load(start, r), mk.load(start, r + 1)):
+                total += mk.load(x, j)
+            mk.store(out, r, total)
+
+        start = np.array([0, 2, 5, 9, 12], np.int32)
+        for device in ("cpu", "ref"):
+            with self.assertRaisesRegex(IndexError, "10"):
+                arrays = [eas.tensor(a, device=device) for a in (start, np.ones(10, np.float32), np.zeros(4, np.float32))]
+                k(*arrays, B=4, _grid=1)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -208,8 +208,7 @@ void atomic_insn(gen *g, uint32_t i)
     const ir_insn *in = &g->ir->insns[i];
     const uint32_t *a = ir_args(g->ir, in), m = ir_mask(g->ir, in);
     const T vec = ty_of(g, (eas_dtype)ir_typeof(g->ir, in->res).dtype, g->c->n);
-    const bool row = ir_typeof(g->ir, a[0]).kind == IR_TG && g->c->n <= MAX_IN_A_ROW &&
-                     dtype_is_int((eas_dtype)ir_typeof(g->ir, in->res).dtype);
+    const bool row = ir_typeof(g->ir, a[0]).kind == IR_TG && g->c->n <= MAX_IN_A_ROW;
     V mask = mask_and(g, m ? seg_mask(g, m) : NULL, g->c->exec);
     const offsets off = offsets_of(g, a[1]);
     const int values = ir_atomic_values(in->op);

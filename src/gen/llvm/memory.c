@@ -1,7 +1,7 @@
 /* memory.c: loads, stores and bounds checks of a chunk, and the few scalar accesses.
  *
  * The shape of an offset decides: stride 1 is a vector access, stride 0 one element, everything else a gather
- * or scatter (by the hardware where it has a good one, else lane after lane in a small loop). A lane that is
+ * or scatter (by the hardware where it has a good one, else lane after lane). A lane that is
  * masked off never touches memory. Stores happen in the order of lanes, so of several lanes that write one
  * element the last one wins, as the reference has it.
  */
@@ -309,14 +309,14 @@ static V load_either(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
     const bool row = o->a.run.ok && o->a.run.stride == 1;
     if (!row && g->c->n > 16)
         return load_lanes(g, ptr, dt, o, mask, other);
-    if (!row)
+    if (g->c->n == 1)
         return load_redirected(g, ptr, dt, o, mask, other);
-    V p = mem_affine_element(g, ptr, dt, o->a, 0), in[2];
-    const fork f = fork_on(g, readable(g, p, dt, mask));
-    in[0] = sel(g, mask, load_at(g, p, t, dt), other);
+    V p = row ? mem_affine_element(g, ptr, dt, o->a, 0) : NULL, in[2];
+    const fork f = fork_on(g, row ? readable(g, p, dt, mask) : all_on(g, mask));
+    in[0] = row ? sel(g, mask, load_at(g, p, t, dt), other) : load_unrolled(g, ptr, dt, o);
     branch_to(g, f.done);
     LLVMPositionBuilderAtEnd(g->b, f.lanes);
-    in[1] = load_lanes(g, ptr, dt, o, mask, other);
+    in[1] = (row ? load_lanes : load_redirected)(g, ptr, dt, o, mask, other);
     LLVMBasicBlockRef from[2] = {f.whole, LLVMGetInsertBlock(g->b)};
     branch_to(g, f.done);
     LLVMPositionBuilderAtEnd(g->b, f.done);
