@@ -107,6 +107,27 @@ class WantedAgain(unittest.TestCase):
                 np.testing.assert_array_equal(z[cols : 2 * cols], self.expected(x[:1], turn, n)[0])
 
 
+class RowsAddedUp(unittest.TestCase):
+    """A loop that adds rows works on several vectors at a time where the row is long enough: every dtype, every length of block."""
+
+    def test_every_dtype_and_length(self):
+        @eas.kernel
+        def total(x, out, ROWS, COLS, BLOCK: eas.constexpr):
+            i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+            t = mk.var(mk.load(x, i, i < COLS))
+            for r in mk.range(1, ROWS):
+                t += mk.load(x, r * COLS + i, i < COLS)
+            mk.store(out, i, t, i < COLS)
+
+        for dt, block, device in itertools.product(FLOATS + INTS, (16, 64, 256, 1024), ("cpu", "ref")):
+            for cols in (block, 2 * block, 2 * block - 3):
+                with self.subTest(dtype=dt, block=block, device=device, cols=cols), backend(device):
+                    x = RNG.integers(0, 8, (5, cols)).astype(dt)
+                    out = np.zeros(cols, dt)
+                    total(x, out, 5, cols, BLOCK=block, _grid=-(-cols // block))
+                    np.testing.assert_array_equal(out, x.astype("f8").sum(0).astype(dt))
+
+
 class WaitingInTheOutput(unittest.TestCase):
     """Rows so long that what is made of them waits where it will be stored: only where no other program and no other argument meets it."""
 

@@ -477,6 +477,25 @@ class TestRules(unittest.TestCase):
         self.assertLess(peak(again), 0.7 * peak(plain))
 
 
+    def test_batch_dims_in_another_order(self):
+        x = np.arange(6.0).reshape(3, 2)
+        for source in ([], [0], [2, 0], [0, 1], [1, 1], [-1, 2], [0, 1, 2, 2]):
+            with self.subTest(source=source):
+                j = np.zeros((len(source), 3))
+                for k, s in enumerate(source):
+                    if s >= 0:
+                        j[k, s] = 1
+
+                def f(x, source=source):
+                    return eager.decr_batch_dims(eager.shuffle_physical(eager.incr_batch_dims(x), 0, source))
+
+                y, t = jvp(f, (C(x),), (C(x * 10),))
+                np.testing.assert_array_equal(N(y), j @ x)
+                np.testing.assert_array_equal(N(t), j @ x * 10)
+                _, pull = vjp(f, C(x))
+                np.testing.assert_array_equal(N(pull(y)[0]), j.T @ j @ x)
+
+
 def peak(f):
     """Bytes at most above the inputs, as the program says."""
     return int(f.show("text").rsplit("kernel", 1)[1].split(",")[1].split("bytes")[0])

@@ -108,11 +108,15 @@ static void shift_slice(const eas_node *n, const int64_t *words, int rank, int e
     }
 }
 
-/* Sizes: the batch dims of t, the logical dims of `like`; t lies as `of` does. */
+/* Sizes: the batch dims of t, but for those that differ between `of` and `like`; the logical dims of `like`.
+ * t lies as `of` does. */
 static int sizes_like(const eas_node *t, const eas_node *of, const eas_node *like, eas_dim *shape)
 {
     int e = t->rank - of->rank, nb = e + like->batch_dims;
     memcpy(shape, node_shape(t), sizeof *shape * (size_t)nb);
+    for (int k = 0; k < like->batch_dims && k < of->batch_dims; k++)
+        if (node_shape(of)[k] != node_shape(like)[k])
+            shape[e + k] = node_shape(like)[k];
     memcpy(shape + nb, node_logical_shape(like), sizeof *shape * (size_t)node_logical_rank(like));
     return nb + node_logical_rank(like);
 }
@@ -122,6 +126,8 @@ static eas_node *sliced(gbuild *g, eas_node *t, const eas_node *n)
     moved m;
     const eas_node *x = node_in(n)[0];
     int e = gd_extra(t, x);
+    if (!same_batch(x, n) && !(t = gd_full(g, t, x)))
+        return NULL;
     shift_slice(n, node_words(n), n->rank, e, m.words);
     m.rank = sizes_like(t, x, n, m.shape);
     return node1(g, GRAPH_SLICE_STEPS, t, t->batch_dims, m.rank, m.shape, 2 * m.rank, m.words);
@@ -171,6 +177,8 @@ static eas_node *back_slice(gbuild *g, eas_node *n, eas_node *ct)
     moved m;
     const eas_node *x = node_in(n)[0];
     int e = gd_extra(ct, n);
+    if (!same_batch(x, n) && !(ct = gd_full(g, ct, n)))
+        return NULL;
     shift_slice(n, node_words(n), n->rank, e, m.words);
     sizes_like(ct, n, x, m.shape);
     return unsliced(g, ct, m.words, m.words + ct->rank, m.shape);
@@ -660,7 +668,7 @@ static bool together(gbuild *g, const eas_node *n, int nin, eas_node *const *t, 
             shape[k] = k < e ? node_shape(widest)[k] : node_shape(x)[k - e];
         for (int j = 0; j < nin; j++) /* lanes that only some of them have */
             for (int k = 1; t[j] && k <= x->batch_dims && x->batch_dims == node_in(n)[j]->batch_dims; k++)
-                if (shape[e + k - 1] == 1)
+                if (shape[e + k - 1] == 1 && node_shape(node_in(n)[j])[k - 1] == 1)
                     shape[e + k - 1] = node_shape(t[j])[gd_extra(t[j], node_in(n)[j]) + k - 1];
         int rank = e + x->rank;
         if (rank > GRAPH_MAX_RANK)

@@ -38,7 +38,7 @@ T with_bits(gen *g, T like, int bits) { return ty_int(g, bits, lanes_of(like)); 
 
 static V const_splat(V x, int n)
 {
-    V e[64];
+    V e[MOST_LANES];
     if (!n)
         return x;
     for (int i = 0; i < n; i++)
@@ -72,7 +72,7 @@ V k_bits(gen *g, eas_dtype dt, int n, int64_t bits)
 
 V k_iota(gen *g, T elem, int n, int64_t stride)
 {
-    V e[64];
+    V e[MOST_LANES];
     (void)g;
     for (int i = 0; i < n; i++)
         e[i] = LLVMConstInt(elem, (uint64_t)(i * stride), 1);

@@ -212,7 +212,7 @@ static V read_bytes(gen *g, V p, V one, int lanes, int64_t n)
     V zero = LLVMConstNull(ty_int(g, 8, lanes));
     if (!one)
         return mem_read_first(g, p, EAS_I8, lanes, (int)n, zero);
-    V in[64], all = splat(g, one, lanes);
+    V in[MOST_LANES], all = splat(g, one, lanes);
     for (int i = 0; i < lanes; i++)
         in[i] = LLVMConstInt(ty_int(g, 1, 0), i < n, 0);
     return sel(g, LLVMConstVector(in, (unsigned)lanes), all, zero);

@@ -379,7 +379,7 @@ V float_fma(gen *g, V a, V b, V c)
 
 static V part_of(gen *g, V x, int from, int n)
 {
-    V idx[64];
+    V idx[MOST_LANES];
     for (int i = 0; i < n; i++)
         idx[i] = LLVMConstInt(ty_int(g, 32, 0), (uint64_t)(from + i), 0);
     return LLVMBuildShuffleVector(g->b, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(idx, (unsigned)n),
@@ -418,7 +418,7 @@ V float_ldexp(gen *g, V a, V b)
         return scalef(g, a, b, n, is_f64(a));
     V lo = float_ldexp(g, part_of(g, a, 0, n / 2), part_of(g, b, 0, n / 2)),
       hi = float_ldexp(g, part_of(g, a, n / 2, n / 2), part_of(g, b, n / 2, n / 2));
-    V idx[64];
+    V idx[MOST_LANES];
     for (int i = 0; i < n; i++)
         idx[i] = LLVMConstInt(ty_int(g, 32, 0), (uint64_t)i, 0);
     return LLVMBuildShuffleVector(g->b, lo, hi, LLVMConstVector(idx, (unsigned)n), "");

@@ -64,6 +64,8 @@ typedef struct line { /* an offset at inner index 0, made before the loop over c
     aff a;
 } line;
 
+enum { MOST_LANES = 64 }; /* of a vector: a whole AVX-512 register of bytes */
+
 typedef struct chunk {
     int n; /* lanes */
     shape sh; /* iteration space */

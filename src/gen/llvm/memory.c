@@ -222,7 +222,7 @@ static void masked_store(gen *g, V p, V x, eas_dtype dt, V mask)
 /* of n lanes, the first ones */
 static V first_lanes(gen *g, int lanes, int n)
 {
-    V on[64];
+    V on[MOST_LANES];
     for (int i = 0; i < lanes; i++)
         on[i] = LLVMConstInt(ty_int(g, 1, 0), i < n, 0);
     return LLVMConstVector(on, (unsigned)lanes);
@@ -344,7 +344,7 @@ static void store_either(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V x)
 static V load_pairs(gen *g, V ptr, eas_dtype dt, aff off)
 {
     const int n = g->c->n;
-    V idx[64];
+    V idx[MOST_LANES];
     V lo = load_at(g, mem_affine_element(g, ptr, dt, off, 0), ty_mem(g, dt, n), dt);
     V hi = load_at(g, mem_affine_element(g, ptr, dt, off, n - 1), ty_mem(g, dt, n), dt);
     for (int i = 0; i < n; i++)
@@ -355,7 +355,7 @@ static V load_pairs(gen *g, V ptr, eas_dtype dt, aff off)
 static V reversed(gen *g, V x)
 {
     const int n = g->c->n;
-    V idx[64];
+    V idx[MOST_LANES];
     for (int i = 0; i < n; i++)
         idx[i] = k_i32(g, n - 1 - i);
     return LLVMBuildShuffleVector(g->b, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(idx, (unsigned)n),
@@ -474,7 +474,7 @@ static void stream_store(gen *g, V p, V x, eas_dtype dt)
     LLVMMetadataRef one = LLVMValueAsMetadata(k_i32(g, 1));
     V md = LLVMMetadataAsValue(g->cx, LLVMMDNodeInContext2(g->cx, &one, 1));
     for (int i = 0; i < n; i += step) {
-        V idx[64], at = k_int(g, i);
+        V idx[MOST_LANES], at = k_int(g, i);
         for (int k = 0; k < step; k++)
             idx[k] = k_i32(g, i + k);
         V piece = LLVMBuildShuffleVector(g->b, x, LLVMGetPoison(LLVMTypeOf(x)),

@@ -105,7 +105,8 @@ static int vectors_of_chunk(gen *g, const segment *s, int64_t lanes)
 {
     enum { VECTORS = 4, MOST_BLOCKS = 64 };
     uint32_t loops = 0, blocks = 0;
-    if (g->p.info.mode == EAS_MODE_THREAD || s->reduces || s->sh.dim[s->sh.rank - 1] % (VECTORS * lanes))
+    if (g->p.info.mode == EAS_MODE_THREAD || s->reduces || VECTORS * lanes > MOST_LANES ||
+        s->sh.dim[s->sh.rank - 1] % (VECTORS * lanes))
         return 1;
     for (uint32_t i = 0; i < s->items.len; i++) {
         const uint32_t at = s->items.at[i].insn;

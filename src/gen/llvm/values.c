@@ -175,7 +175,7 @@ static V shuffled_xor(gen *g, const ir_insn *in, int64_t c)
 {
     const int n = g->c->n;
     const uint32_t x = ir_args(g->ir, in)[0];
-    V idx[64];
+    V idx[MOST_LANES];
     aff at = {.run = {.ok = true, .exact = true, .mult = 1, .stride = 1}};
     at.base = LLVMBuildXor(g->b, g->c->idx[0], k_int(g, c & -(int64_t)n), "");
     V v = mem_load_affine(g, mem_slot(g, g->p.at[x].slot), (eas_dtype)ir_typeof(g->ir, x).dtype, at, NULL,
