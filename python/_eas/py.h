@@ -313,6 +313,7 @@ Tensor *tensor_alloc_by(eas_status (*alloc)(eas_device *, size_t, eas_buffer **)
                         int ndim, const int64_t *shape);
 size_t tensor_nbytes(const Tensor *t);
 bool tensor_on_host(const Tensor *t);
+PyObject *tensor_numpy(PyObject *o, PyObject *unused); /* Tensor.numpy */
 /* tensor_make.c: eas.tensor and its like */
 PyObject *tensor_new_tensor(PyObject *m, PyObject *args, PyObject *kw);
 PyObject *tensor_new_empty(PyObject *m, PyObject *args, PyObject *kw);

@@ -322,7 +322,7 @@ PyObject *tensor_fetch(Tensor *t)
         Py_CLEAR(a);
     return a;
 }
-static PyObject *tensor_numpy(PyObject *o, PyObject *unused)
+PyObject *tensor_numpy(PyObject *o, PyObject *unused)
 {
     (void)unused;
     if (!tensor_on_host((Tensor *)o))

@@ -390,7 +390,7 @@ static PyObject *numpy_fail(PyObject *name)
 static PyObject *scalar_of(PyObject *o)
 {
     return PyArray_Check(o) && !PyArray_NDIM((PyArrayObject *)o)
-             ? PyArray_ToScalar(PyArray_DATA((PyArrayObject *)o), o)
+             ? PyArray_ToScalar(PyArray_DATA((PyArrayObject *)o), (PyArrayObject *)o)
              : Py_NewRef(o);
 }
 /* NumPy's scalars leave operators to us; every other function of NumPy is told what to write instead. */
