@@ -52,6 +52,11 @@ def solve_triangular(a, b, trans=0, lower=False, unit_diagonal=False):
 triangular_solve = solve_triangular
 
 
+def _turned(trans, m):
+    """op(m) of the BLAS: m, its transpose (trans 1) or its conjugate transpose (2)."""
+    return m if trans == 0 else m.mT if trans == 1 else _H(m)
+
+
 def _solve_triangular(a, b, lower, trans, unit):
     n, k = a.shape[-1], b.shape[-1]
 
@@ -62,18 +67,15 @@ def _solve_triangular(a, b, lower, trans, unit):
         m = _tril(m, -1 if unit else 0) if lower else _triu(m, 1 if unit else 0)
         return m
 
-    def op(m):
-        return m if trans == 0 else m.mT if trans == 1 else _H(m)
-
     def jvp(primals, tangents):
         a, b = primals
         da, db = tangents
         right = db
         if da is not None:
             right = (
-                db - _e.matmul(op(keep(da)), _solve_triangular(a, b, lower, trans, unit))
+                db - _e.matmul(_turned(trans, keep(da)), _solve_triangular(a, b, lower, trans, unit))
                 if db is not None
-                else -_e.matmul(op(keep(da)), _solve_triangular(a, b, lower, trans, unit))
+                else -_e.matmul(_turned(trans, keep(da)), _solve_triangular(a, b, lower, trans, unit))
             )
         return _solve_triangular(a, right, lower, trans, unit)
 
@@ -196,16 +198,13 @@ def _solve(a, b, lu_, perm, trans):
     def run(a, b):
         return _lu_apply(lu_, perm, b, trans)
 
-    def op(m):
-        return m if trans == 0 else m.mT if trans == 1 else _H(m)
-
     def jvp(primals, tangents):
         a, b = primals
         da, db = tangents
         right = db
         if da is not None:
             x = _solve(a, b, lu_, perm, trans)
-            right = db - _e.matmul(op(da), x) if db is not None else -_e.matmul(op(da), x)
+            right = db - _e.matmul(_turned(trans, da), x) if db is not None else -_e.matmul(_turned(trans, da), x)
         return _solve(a, right, lu_, perm, trans)
 
     def vjp(primals, ct):
