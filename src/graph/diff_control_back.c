@@ -192,15 +192,19 @@ static void go_through(gbuild *g, backward *b, eas_node *tensor, eas_node *eleme
     dc_push(g, &b->element, element);
 }
 
-/* ---- gradients of matrices, after the loop ----
+/* ---- gradients of captured tensors, after the loop ----
  *
  * The gradient of a captured matrix is a sum over trips of x^T c: x from a stack, c from the way back. Rather
  * than adding to it trip by trip, the loop stacks c, and one product over the rows of all trips (pass/rows.c)
- * follows it. */
+ * follows it. The gradient of a bias is a sum of the rows of c. Where c is stacked anyway, for a matrix or as
+ * the gradient of an element, that sum follows the loop as well. */
 typedef struct late {
-    eas_node *x; /* the stack; NULL: summed up in the loop */
-    int c; /* which of what is stacked beside gradients of elements */
+    eas_node *x;       /* the stack whose rows are multiplied with those of c; NULL: no product */
+    const eas_node *c; /* the gradient is views and sums of it; NULL: it is not */
+    int stacked;       /* where c is in what the loop stacks */
 } late;
+
+static bool is_late(const late *l) { return l->x || l->c; }
 
 static eas_node *stack_of(const work *w, const list *residuals, eas_node *const *stacks, const eas_node *x)
 {
@@ -213,8 +217,19 @@ static eas_node *stack_of(const work *w, const list *residuals, eas_node *const 
     return NULL;
 }
 
-static bool sum_late(const work *w, const list *residuals, eas_node *const *stacks, const eas_node *n,
-                     list *cts, late *out)
+/* The place of c in the list; its length: c is not there. */
+static uint32_t place_in(const list *l, const eas_node *c)
+{
+    uint32_t k = 0;
+    while (k < l->len && l->at[k] != c)
+        k++;
+    return k;
+}
+
+/* Is n, the gradient of a captured matrix in a trip, a product to be done after the loop? Then c is stacked.
+ */
+static bool product_late(const work *w, const list *residuals, eas_node *const *stacks, const eas_node *n,
+                         list *stacked, late *out)
 {
     enum { TALL = 4 };
     if (w->g->st || w->g->lanes || node_kind(n) != KIND_MATMUL || n->rank != 2 || n->batch_dims ||
@@ -228,13 +243,39 @@ static bool sum_late(const work *w, const list *residuals, eas_node *const *stac
     if (!dim_known(rows) || !dim_known(cols) || rows > TALL * cols ||
         stack_of(w, residuals, stacks, c)) /* many rows: products are good as they are */
         return false;
-    uint32_t k = 0;
-    while (k < cts->len && cts->at[k] != c)
-        k++;
-    if (k == cts->len)
-        dc_push(w->g, cts, c);
-    *out = (late){stack, (int)k};
+    const uint32_t k = place_in(stacked, c);
+    if (k == stacked->len)
+        dc_push(w->g, stacked, c);
+    *out = (late){.x = stack, .stacked = (int)k};
     return true;
+}
+
+/* Is n, the gradient of a captured tensor in a trip, made by views and sums of something that is stacked? */
+static bool sum_late(const work *w, const eas_node *n, const list *stacked, late *out)
+{
+    if (w->g->st || w->g->lanes || n->batch_dims)
+        return false;
+    const eas_node *c = n;
+    while (node_kind(c) == KIND_RESHAPE || node_kind(c) == KIND_PERMUTE || c->op == GRAPH_REDUCE_SUM) {
+        c = node_in(c)[0];
+        const uint32_t k = place_in(stacked, c);
+        if (k < stacked->len && !c->batch_dims) {
+            *out = (late){.c = c, .stacked = (int)k};
+            return true;
+        }
+    }
+    return false;
+}
+
+/* n, which is made of c by views and sums, made of x instead. */
+static eas_node *with_other(gbuild *g, const eas_node *n, const eas_node *c, eas_node *x)
+{
+    if (n == c || !x)
+        return x;
+    x = with_other(g, node_in(n)[0], c, x);
+    return x && !g->st ? gb_new(g, n->op, (eas_dtype)n->dtype, n->batch_dims, n->rank, node_shape(n),
+                                n->nwords, node_words(n), 1, &x)
+                       : NULL;
 }
 
 /* cs: (trips, rows, columns), as x is */
@@ -253,13 +294,21 @@ static eas_node *summed_late(gbuild *g, eas_node *x, eas_node *cs)
     return each ? gb_reduce(g, GRAPH_REDUCE_SUM, each, 1, false) : NULL;
 }
 
+/* The gradient of which a trip has n; cs: the c of all trips. */
+static eas_node *made_late(gbuild *g, const late *l, const eas_node *n, eas_node *cs)
+{
+    if (l->x)
+        return summed_late(g, l->x, cs);
+    return cs ? with_other(g, n, l->c, gb_reduce(g, GRAPH_REDUCE_SUM, cs, 1, false)) : NULL;
+}
+
 static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node **grads)
 {
     gbuild *g = w->g;
     int nc = w->nc, ns = w->ns, nk = w->nk, nin = w->c->nin;
     pulls p = {dc_room(g, (size_t)(nc + nk), sizeof(eas_node *)),
                dc_room(g, (size_t)nin, sizeof(eas_node *))};
-    list residuals = {0}, cts = {0};
+    list residuals = {0};
     late *after = dc_room(g, (size_t)nin, sizeof *after);
     backward b = {0};
     for (int i = 0; i < nc + nk && !g->st; i++)
@@ -282,9 +331,15 @@ static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node
     for (int i = 0; i < nc && !g->st; i++)
         if (p.ct[i])
             carry(g, &b, dc_as_type(g, ct[i], p.ct[i]), p.ct[i], dc_as_type(g, p.grad[i], p.ct[i]));
+    for (int i = nc; i < nc + ns && !g->st; i++)
+        if (wanted[i] && p.grad[i])
+            dc_push(g, &b.stacked, p.grad[i]);
+    for (int i = nc + ns; i < nin && !g->st; i++)
+        if (wanted[i] && p.grad[i])
+            product_late(w, &residuals, stacks, p.grad[i], &b.stacked, &after[i]);
     int sums = (int)b.next.len;
     for (int i = nc + ns; i < nin && !g->st; i++)
-        if (wanted[i] && p.grad[i] && !sum_late(w, &residuals, stacks, p.grad[i], &cts, &after[i])) {
+        if (wanted[i] && p.grad[i] && !after[i].x && !sum_late(w, p.grad[i], &b.stacked, &after[i])) {
             eas_node *sum = dc_like(g, p.grad[i]);
             carry(g, &b, dc_as_type(g, NULL, sum), sum, gd2(g, GRAPH_ADD, sum, p.grad[i]));
         }
@@ -297,12 +352,6 @@ static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node
     for (int i = nc; i < nc + nk && !g->st; i++)
         if (p.ct[i])
             go_through(g, &b, dc_trips_first(g, ct[i], gd_extra(ct[i], w->outs[i]) - 1), p.ct[i]);
-    for (int i = nc; i < nc + ns && !g->st; i++)
-        if (wanted[i] && p.grad[i])
-            dc_push(g, &b.stacked, p.grad[i]);
-    const int elements = (int)b.stacked.len;
-    for (uint32_t i = 0; i < cts.len && !g->st; i++)
-        dc_push(g, &b.stacked, cts.at[i]);
     if (!g->st) { /* residuals come from their stacks */
         control_replace(g, (int)residuals.len, residuals.at, slot, (int)b.next.len, b.next.at, false);
         control_replace(g, (int)residuals.len, residuals.at, slot, (int)b.stacked.len, b.stacked.at, false);
@@ -325,8 +374,9 @@ static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node
         at = sums;
         for (int i = nc + ns; i < nin; i++)
             if (wanted[i] && p.grad[i])
-                grads[i] = after[i].x ? summed_late(g, after[i].x, made[behind + elements + after[i].c])
-                                      : made[at++];
+                grads[i] = is_late(&after[i])
+                             ? made_late(g, &after[i], p.grad[i], made[behind + after[i].stacked])
+                             : made[at++];
         for (int i = nc; i < nc + ns && !g->st; i++)
             if (wanted[i] && p.grad[i]) {
                 int e = gd_extra(p.grad[i], w->in[i]);
@@ -338,7 +388,7 @@ static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node
                                       gd_extra(grads[i], node_in(w->n)[i]) + node_in(w->n)[i]->batch_dims);
     }
     free(made), free(stacks), free(slot), free(p.ct), free(p.grad), free(after);
-    vec_free(&residuals), vec_free(&cts);
+    vec_free(&residuals);
     vec_free(&b.init), vec_free(&b.state), vec_free(&b.next), vec_free(&b.scanned), vec_free(&b.element),
         vec_free(&b.stacked);
 }

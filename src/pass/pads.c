@@ -1,11 +1,12 @@
 /* pads.c: a sum of zero-padded parts that fill one dim side by side is a concatenation.
  *
- * The gradient of a tensor that was split is recorded as a sum: the cotangent of each part, padded with zeros to
- * the size of the whole. As a sum every element reads all parts and adds zeros to one of them; as a concatenation
- * (exec/lower_concat.c) it reads its own part, and the part's computation happens in the same kernel.
+ * The gradient of a tensor that was split is recorded as a sum: the cotangent of each part, padded with zeros
+ * to the size of the whole. As a sum every element reads all parts and adds zeros to one of them; as a
+ * concatenation (exec/lower_concat.c) it reads its own part, and the part's computation happens in the same
+ * kernel.
  *
- * Bits: an element of the sum is x + 0.0, whatever the number of parts, and that differs from x where x is -0.0.
- * So the parts of a concatenation of floats are x + 0.0.
+ * Bits: an element of the sum is x + 0.0, whatever the number of parts, and that differs from x where x is
+ * -0.0. So the parts of a concatenation of floats are x + 0.0.
  */
 #include "pass.h"
 
