@@ -145,8 +145,10 @@ static bool row_fits(const group *g, uint32_t inner)
     return n <= ROW_MAX || rest >= 64;
 }
 
-/* The dims of the space that p's users broadcast over; they must be p's axes, in order. Fills map for p's
- * input. */
+/* May the reduction p join group g as "reduce a row, then use the result in that row" (softmax)? The users of
+ * p lie in the space with p's dims at q->map; the dims of the space that p does not have are those that its
+ * result is broadcast over. The axes of p must be exactly these dims, in the same order and of the same size.
+ * *inner: these dims as bits; map: how the input of p lies in the space. Dims of size 1 match anything. */
 static bool match_inner(const pgraph *pg, const group *g, const pnode *p, const place *q, uint32_t *inner,
                         int8_t *map)
 {
@@ -252,6 +254,9 @@ static bool append_inner(const pgraph *pg, group *g, const pnode *p, const place
     return true;
 }
 
+/* Puts the reduction i into the group of its only user, in one of two ways: its axes are the dims that the
+ * user broadcasts over (match_inner), or no member of the group has its axes yet (append_inner). A group has
+ * one set of inner dims, so a reduction along others is refused. */
 static bool try_fold(fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);
@@ -526,6 +531,11 @@ static bool by_elements(const pgraph *g, const pnode *p)
     return any;
 }
 
+/* Decides where node i is computed; all of its users have been settled. In this order: a result of the
+ * program is stored, by the group that uses it if possible (may_ride); a reduction, product or scan joins its
+ * user's group or gets one of its own; any other node is computed where it is used if it is cheap in every
+ * group that does, or if it has one user and each of its elements is needed once. Whatever cannot join is
+ * stored (root_group). */
 static void settle(fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);

@@ -685,6 +685,9 @@ static eas_value number_value(lower *l, uint32_t id)
     return p->fixed ? bits_value(l, (eas_dtype)p->dtype, p->words[0]) : l->param[id];
 }
 
+/* The value of node `id`: at the index `at`, or, if that is NULL, at the group's own index by `map`. In this
+ * order: a number; a reduction that the group has computed; a value that was asked for before at the same
+ * place; a load, if the node is a parameter of the kernel; else code that computes it from its inputs. */
 eas_value low_value(lower *l, uint32_t id, const lindex *at, const int8_t *map)
 {
     const pnode *p = pass_at(l->g, id);
