@@ -8,8 +8,9 @@
  * stores are masked off or outside the arguments. With a wrong grid it would write the next row. Whether it
  * writes is decided by intervals (ranges.c), as bounds are, for that one program.
  *
- * Assumed: the question is asked only where the kernel gives reason to. A kernel that is meant to handle only
- * the first N elements of longer arguments would be refused, since there the next program writes as well.
+ * The question is asked only of kernels that do not multiply program_id(0) by their block (by_blocks). A
+ * kernel that does owns blocks: if its arguments are longer than N the next program would write as well,
+ * although the grid is right.
  */
 #include "kernel.h"
 
