@@ -44,14 +44,17 @@ static int padded_dim(const pgraph *g, const pnode *p)
     return dim;
 }
 
-/* Collects the parts of node i, which is padded or a sum that nothing else reads; false: it is neither. */
-static bool collect(const pgraph *g, uint32_t i, parts *s)
+/* Collects the parts of node i, which is padded or a sum that nothing else reads; false: it is neither. A sum
+ * of MOST_PARTS parts is at most that deep: in a longer chain of sums, which this is asked of at every link,
+ * the walk ends there. */
+static bool collect(const pgraph *g, uint32_t i, int depth, parts *s)
 {
     const pnode *p = pass_at(g, i);
     if (p->dtype != s->whole->dtype || !pass_same_shape(p, s->whole))
         return false;
     if (p->op == GRAPH_ADD)
-        return !p->shared && collect(g, p->in[0], s) && collect(g, p->in[1], s);
+        return !p->shared && depth > 0 && collect(g, p->in[1], depth - 1, s) &&
+               collect(g, p->in[0], depth - 1, s);
     const int dim = padded_dim(g, p);
     if (dim < 0 || s->n == MOST_PARTS || (s->dim >= 0 && s->dim != dim))
         return false;
@@ -100,7 +103,8 @@ static uint32_t plus_zero(pgraph *g, uint32_t x)
 uint32_t pass_join_pads(pgraph *g, const pnode *p)
 {
     parts s = {.whole = p, .dim = -1};
-    if (p->dtype == EAS_BOOL || !collect(g, p->in[0], &s) || !collect(g, p->in[1], &s) || !fills(&s))
+    if (p->dtype == EAS_BOOL || !collect(g, p->in[0], MOST_PARTS, &s) ||
+        !collect(g, p->in[1], MOST_PARTS, &s) || !fills(&s))
         return 0;
     uint32_t in[MOST_PARTS];
     for (int k = 0; k < s.n && !g->st; k++)
