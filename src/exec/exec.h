@@ -365,6 +365,7 @@ typedef struct slot { /* memory of one tensor of a plan */
     eas_dim count; /* elements */
     uint32_t takes; /* a slot whose memory it takes over; SLOT_NONE */
     uint32_t last; /* the last step that needs it */
+    bool ends; /* of a leaf: after `last` no step and no result needs its memory */
 } slot;
 typedef struct plan_step {
     eas_kernel *kernel; /* NULL: control, collective or native */

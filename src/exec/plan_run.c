@@ -16,7 +16,35 @@ typedef struct running {
         bool open;
     } *started; /* per collective */
     uint32_t nstarted; /* that are open */
+    /* Memory of leaves that were given away and that no later step reads: results of their size take it. */
+    VEC(struct spare {
+        eas_buffer *buf;
+        bool taken;
+    })
+    spares;
 } running;
+
+/* A spare buffer of exactly that size, or NULL. */
+static eas_buffer *take_spare(running *x, size_t nbytes)
+{
+    for (uint32_t k = 0; k < x->spares.len; k++) {
+        struct spare *s = &x->spares.at[k];
+        if (!s->taken && eas_buffer_size(s->buf) == nbytes) {
+            s->taken = true;
+            return eas_buffer_retain(s->buf);
+        }
+    }
+    return NULL;
+}
+
+/* b is read no more. What was a spare buffer is one again. */
+static void let_go(running *x, eas_buffer *b)
+{
+    for (uint32_t k = 0; k < x->spares.len; k++)
+        if (x->spares.at[k].buf == b)
+            x->spares.at[k].taken = false;
+    eas_buffer_release(b);
+}
 
 static eas_status size_of(const running *x, eas_dim d, int64_t *out)
 {
@@ -44,7 +72,9 @@ static eas_status need(running *x, uint32_t i)
         return st;
     if (n < 0 || (uint64_t)n > SIZE_MAX / 16)
         return base_fail(EAS_ERR_MEMORY, "eager: a tensor of %lld elements", (long long)n);
-    st = eas_buffer_new(x->p->device, (size_t)n * eas_dtype_size((eas_dtype)s->dtype), &x->buf[i]);
+    const size_t nbytes = (size_t)n * eas_dtype_size((eas_dtype)s->dtype);
+    x->buf[i] = take_spare(x, nbytes);
+    st = x->buf[i] ? EAS_OK : eas_buffer_new(x->p->device, nbytes, &x->buf[i]);
     x->owned[i] = !st;
     return st;
 }
@@ -278,14 +308,34 @@ static eas_status run_step(running *x, const plan_step *s)
     return st == EAS_ERR_INDEX && s->nouts > 0 ? bad_index() : st;
 }
 
+/* Is slot k a leaf that was given away, and has no result taken its memory in this step? */
+static bool is_spare(const running *x, const plan_step *s, uint32_t k)
+{
+    const slot *leaf = &x->p->slots[k];
+    if (!leaf->ends || !x->r->given || !x->r->given[leaf->leaf] || !x->buf[k])
+        return false;
+    for (int i = 0; i < s->nouts; i++)
+        if (x->buf[s->args[i].index] == x->buf[k])
+            return false;
+    for (uint32_t i = 0; i < x->spares.len; i++)
+        if (x->spares.at[i].buf == x->buf[k])
+            return false;
+    return true;
+}
+
 static void let_go_after(running *x, uint32_t step)
 {
     const plan_step *s = &x->p->steps[step];
     for (int i = 0; i < s->nargs; i++) {
         uint32_t k = s->args[i].index;
-        if (s->args[i].what != USE_NODE || x->p->slots[k].last != step || x->p->slots[k].kept || !x->owned[k])
+        if (s->args[i].what != USE_NODE || x->p->slots[k].last != step || x->p->slots[k].kept)
             continue;
-        eas_buffer_release(x->buf[k]);
+        if (!x->owned[k]) {
+            if (is_spare(x, s, k)) /* without memory for the list it is not used again: nothing is lost */
+                (void)vec_push(&x->spares, ((struct spare){x->buf[k], false}));
+            continue;
+        }
+        let_go(x, x->buf[k]);
         x->buf[k] = NULL;
         x->owned[k] = false;
     }
@@ -387,6 +437,7 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
     free(x.started);
     if (!st)
         st = hand_over(&x, outs);
+    vec_free(&x.spares);
     for (uint32_t i = 0; i < p->nslots && ready; i++)
         if (x.owned[i])
             eas_buffer_release(x.buf[i]);
