@@ -110,7 +110,7 @@ static void check(blaming *b, eas_node *n, eas_node *index, int axis)
     free(at);
 }
 
-/* What a composite is made of, recorded where the composite was. */
+/* The expansion of a composite, with the composite's source line. */
 static bool expanded(eas_node *n, eas_node **out)
 {
     eas_site_set(n->site);

@@ -193,7 +193,7 @@ static void set_leaves(trips *t, const control_fn *f, int64_t at)
     }
 }
 
-/* Of results that share memory at most one has a place of its own. */
+/* A stacked result is written directly to its place in the stack, unless another result shares its slot. */
 static void set_places(trips *t, const control_fn *f)
 {
     const graph_control *c = t->s->c;
@@ -205,8 +205,8 @@ static void set_places(trips *t, const control_fn *f)
     }
 }
 
-/* What is carried on is an element of an array, as it is: the next trip's element will lie in the same view,
- * so it gets memory of its own. */
+/* A trip may carry on an element of a scanned or stacked array as it is. The view of that element is moved
+ * to the next element before the next trip, so the carried value is copied to memory of its own. */
 static eas_status keep_element(trips *t, eas_buffer **carried)
 {
     const graph_control *c = t->s->c;

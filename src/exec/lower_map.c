@@ -365,7 +365,8 @@ static void block_shape(lowering *w, eas_value v, bool inner, int64_t shape[4])
             shape[w->axis[m]] = inner ? w->block[m] : 1;
 }
 
-/* What is reduced: with all inner lanes, and nothing where there is no element. */
+/* The operand of a reduction as a block with all inner lanes; lanes without an element hold the identity
+ * element. */
 static eas_value fold_input(lowering *w, const fold_state *f)
 {
     lower *l = &w->l;
@@ -397,7 +398,7 @@ static eas_value fold_lanes(lowering *w, const fold_state *f, eas_value v)
     return any ? eas_builder_reshape(l->b, v, l->nblock, shape) : v;
 }
 
-/* Which index of the axis is it, and the value there: of one block. */
+/* argmax or argmin within one block: the index along the axis, and the value there. */
 static void arg_lanes(lowering *w, const fold_state *f, eas_value v, eas_value *best, eas_value *where)
 {
     lower *l = &w->l;

@@ -372,7 +372,8 @@ static void take_over(making *m)
     }
 }
 
-/* Of inputs that are alike the results only leaves that nothing needs after the step can be taken. */
+/* An input of the same size as a result can give its memory to the result only if it is a leaf that no
+ * later step reads; the other inputs are taken off the list. */
 static void keep_takeable(making *m)
 {
     for (uint32_t i = 0; i < m->steps.len; i++) {

@@ -79,7 +79,7 @@ static eas_status need(running *x, uint32_t i)
     return st;
 }
 
-/* The memory of a leaf that was given away becomes the first result's. */
+/* The first result takes the memory of a donated leaf. */
 static void take_given(running *x, const plan_step *s)
 {
     if (s->nouts <= 0 || s->reuse == SLOT_NONE || !x->r->given)
@@ -93,7 +93,7 @@ static void take_given(running *x, const plan_step *s)
     x->owned[to] = true;
 }
 
-/* The same for every result that is alike a leaf that was given away. */
+/* Likewise for the other results: each takes the memory of a donated leaf of its size. */
 static void take_alike(running *x, const plan_step *s)
 {
     uint64_t left = s->alike;
