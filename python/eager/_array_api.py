@@ -248,9 +248,10 @@ def repeat(x, repeats, axis=None):
     return _ops["repeat"](x, repeats, axis)
 
 
-def take(x, indices, axis=0):
-    """Elements of an axis by their numbers; the dims of the indices replace it."""
-    return _taken(_tensor(x), indices, axis=axis)
+def take(x, indices, axis=None):
+    """Elements of an axis by their numbers; the dims of the indices replace it. None: of x flattened."""
+    x = _tensor(x)
+    return _taken(x if axis is not None or len(x.shape) == 1 else _ops["flatten"](x), indices, axis=axis or 0)
 
 
 _taken = _ops["gather"]._called("take")
@@ -434,7 +435,7 @@ class _Info:
     """What the standard lets one ask."""
 
     def capabilities(self):
-        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 16}
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 32}
 
     def default_device(self):
         return "cpu"
