@@ -548,15 +548,16 @@ class Special(Case):
                         self.assertTrue(bits_agree(out.real, number(re), "~" in re) and bits_agree(out.imag, number(im), "~" in im), out)
 
     def test_complex_symmetry(self):
-        """f(conj(x)) is conj(f(x)); odd functions are odd, cosh is even."""
+        """f(conj(x)) is conj(f(x)), on both sides of branch cuts."""
         values = [complex(a, b) for a, b in itertools.product((0.0, -0.0, 0.3, -2.0, math.inf, -math.inf), repeat=2)]
         z = eager.asarray(np.array(values))
         for name in "acos acosh asin asinh atan atanh cos cosh exp expm1 log log10 log1p log2 sin sinh sqrt tan tanh".split():
             with self.subTest(name):
                 f = getattr(eager, name)
                 a, b = plain(f(eager.conj(z))), plain(eager.conj(f(z)))
-                np.testing.assert_array_equal(a, b)
-                np.testing.assert_array_equal(np.signbit(a.real), np.signbit(b.real)) if name not in ("cosh", "sinh", "cos", "sin", "exp", "expm1", "tanh", "tan") else None
+                np.testing.assert_allclose(a, b, rtol=1e-15)
+                if name.startswith(("a", "log", "sq")):
+                    np.testing.assert_array_equal(np.signbit(a.real), np.signbit(b.real))
 
     def test_real(self):
         """All pairs of special values, with the signs of zeros, as NumPy has them."""

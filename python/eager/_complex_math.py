@@ -73,13 +73,18 @@ def log_of_base(base):
     return f
 
 
-def sqrt(a, b):
+def _root(a, b):
+    """The square root of finite numbers."""
     size = _ops["hypot"](a, b)
     zero, right = (a == 0) & (b == 0), a >= 0
     t = _sqrt(_where(zero, 1.0, _abs(a) / 2 + size / 2))  # halves: the sum does not overflow
     other = _abs(b) / (2 * t)
     re, im = _where(right, t, other), _e.copysign(_where(right, other, t), b)
-    re, im = _where(zero, 0.0, re), _where(zero, b, im)
+    return _where(zero, 0.0, re), _where(zero, b, im)
+
+
+def sqrt(a, b):
+    re, im = _root(a, b)
     up, lost = _e.isinf(b), _e.isnan(b)
     low, high = (a == -INF) & ~up, (a == INF) & ~up
     re = _pick(up | high, INF, _pick(low & lost, NAN, _pick(low, 0.0, re)))
@@ -125,7 +130,7 @@ tan = _rotated(tanh)
 
 def _roots(a, b):
     """sqrt(1 - z) and sqrt(1 + z); the sign of a zero imaginary part tells the side of the branch cut."""
-    return sqrt(1 - a, -b), sqrt(1 + a, b)
+    return _root(1 - a, -b), _root(1 + a, b)
 
 
 def acos(a, b):
@@ -137,7 +142,7 @@ def acos(a, b):
 
 
 def acosh(a, b):
-    (p, q), (r, s) = sqrt(a - 1, b), sqrt(a + 1, b)
+    (p, q), (r, s) = _root(a - 1, b), _root(a + 1, b)
     re, im = _ops["asinh"](p * r + q * s), 2 * _atan2(q, r)
     far = _infinite(a, b)
     return _pick(far, INF, re), _pick((a == 0) & _e.isnan(b), math.pi / 2, _where(far, _atan2(b, a), im))
