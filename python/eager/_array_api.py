@@ -9,7 +9,7 @@ from eas._eas import DType, EagerTensor, constant, tensor_ops
 from eas._eas import devices as _devices
 
 from ._wrapped import Wrapped
-from .ops.creation import asarray
+from .ops.creation import _diagonal, asarray
 
 _ops = tensor_ops
 _sum = _ops["reduce_sum"]._called("sum")
@@ -273,6 +273,16 @@ def unstack(x, /, *, axis=0):
     return unbind(x, axis)
 
 
+def tril(x, /, k=0):
+    """Zero above the k-th diagonal of the last two axes."""
+    return _ops["tril"](x, _diagonal(k))
+
+
+def triu(x, /, k=0):
+    """Zero below the k-th diagonal of the last two axes."""
+    return _ops["triu"](x, _diagonal(k))
+
+
 def diff(x, /, *, axis=-1, n=1, prepend=None, append=None):
     """Differences of neighbours along an axis, n times."""
     parts = [p for p in (prepend, x, append) if p is not None]
@@ -461,6 +471,6 @@ def __array_namespace_info__():
 
 __all__ = [
     "argsort", "astype", "broadcast_arrays", "broadcast_shapes", "can_cast", "clip", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "e", "finfo", "iinfo", "inf",
-    "expand_dims", "isdtype", "matmul", "mean", "meshgrid", "nan", "newaxis", "nonzero", "outer", "permute_dims", "pi", "positive", "prod", "repeat", "reshape", "result_type", "round", "searchsorted", "sort", "std", "sum", "take", "tensordot", "unique_all",
+    "expand_dims", "isdtype", "matmul", "mean", "meshgrid", "nan", "newaxis", "nonzero", "outer", "permute_dims", "pi", "positive", "prod", "repeat", "reshape", "result_type", "round", "searchsorted", "sort", "std", "sum", "take", "tensordot", "tril", "triu", "unique_all",
     "unique_counts", "unique_inverse", "unique_values", "unstack", "var", "vecdot",
 ]  # fmt: skip

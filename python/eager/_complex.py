@@ -775,7 +775,7 @@ def _dispatch(op, args, kwargs):
     name = op.name
     if name in RULES:
         args = [constant(a) if isinstance(a, np.ndarray) or isinstance(a, np.complexfloating) else a for a in args]
-        if args and isinstance(args[0], _py_complex) and name not in ("add", "sub", "mul", "div", "pow", "equal", "not_equal"):
+        if args and isinstance(args[0], _py_complex) and name not in ("add", "sub", "mul", "div", "pow", "equal", "not_equal", "linspace"):
             args[0] = constant(args[0])
         return RULES[name](*args, **kwargs)
     if name in _BY_PARTS:
