@@ -272,7 +272,8 @@ static int key_read(PyObject *o, eas_node *x, bool masks, key *k)
         py_fail(PyExc_IndexError, "too many indices");
     for (; ok && count < n; count++)
         ok = read_entry(items[count], &e[count]);
-    if (ok && masks && n == 1 && e[0].kind == E_MASK && e[0].takes == k->rank && check_mask(x, 0, e[0].n, true)) {
+    if (ok && masks && n == 1 && e[0].kind == E_MASK && e[0].takes == k->rank &&
+        check_mask(x, 0, e[0].n, true)) {
         k->mask = true;
         k->mask_node = eas_node_retain(e[0].n);
     } else
