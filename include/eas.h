@@ -1073,7 +1073,7 @@ EAS_API eas_status eas_nodes_checkpoint(int nout, eas_node *const *results, int 
 /* ---- how tensors lie on a mesh ---------------------------------------------------------------------- */
 
 /* Metadata: nothing runs on more than one device because of it. Axes of the mesh are told by their number. */
-enum { EAS_MAX_RANK = 16, EAS_MESH_AXES = 16, EAS_MAX_FACTORS = 512, EAS_DIM_FACTORS = 16 };
+enum { EAS_MAX_RANK = 32, EAS_MESH_AXES = 16, EAS_MAX_FACTORS = 512, EAS_DIM_FACTORS = 16 };
 typedef struct eas_mesh {
     int naxes; /* EAS_MESH_AXES at most */
     int64_t sizes[EAS_MESH_AXES];

@@ -699,8 +699,8 @@ static PyMethodDef methods[] = {
      "to_device(device, *, stream=None)\n--\n\nThe tensor on that device."},
     {"__array__", KW(dunder_array), NULL},
     {"__dlpack__", KW(dunder_dlpack),
-     "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None)"},
-    {"__dlpack_device__", dunder_dlpack_device, METH_NOARGS, NULL},
+     "__dlpack__($self, /, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"},
+    {"__dlpack_device__", dunder_dlpack_device, METH_NOARGS, "__dlpack_device__($self, /)\n--\n\n"},
     {NULL, NULL, 0, NULL},
 };
 static PyMethodDef functions[] = {
