@@ -656,10 +656,78 @@ static void several_rows(lowering *w)
     }
 }
 
+/* ---- random numbers ----
+ *
+ * A counter of Philox has four numbers (two of 64 bits), which are those of elements DRAW_LANES apart. A
+ * kernel that is flat makes them all at once: lanes are counters, in rows of DRAW_LANES, and what is stored
+ * is computed four times, once for each stretch of DRAW_LANES elements. Others choose lane by lane (index.c).
+ */
+enum { DRAWN = 4 * DRAW_LANES };
+
+static bool draws_flat(const lowering *w)
+{
+    const lower *l = &w->l;
+    bool flat = w->c->draws.len && l->nm == 1 && !l->minner[0] && !w->c->general && dim_known(l->msize[0]) &&
+                l->msize[0] >= DRAWN;
+    for (uint32_t i = 0; flat && i < w->c->draws.len; i++)
+        flat = w->c->draws.at[i].stride[l->mlast[0]] == 1;
+    return flat;
+}
+
+static void stand_at_turn(lowering *w, int turn)
+{
+    lower *l = &w->l;
+    eas_value first = low_bin(l, "mul", l->draw.unit, low_int(l, DRAWN));
+    first = low_bin(l, "add", first, low_int(l, turn * DRAW_LANES));
+    eas_value v = low_bin(l, "add", first, l->draw.lane);
+    l->at[0] = (lindex){v, low_bin(l, "lt", v, length(w, 0))};
+    l->draw.turn = turn;
+}
+
+/* All values first: a store in between would hide that the turns share their keys and counters. */
+static void lower_draws(lowering *w)
+{
+    lower *l = &w->l;
+    const int64_t most = sizes[l->f->variant].lanes / DRAWN, all = ceil_dim(l->msize[0], DRAWN),
+                  rows = all < most ? all : most;
+    const uint32_t mark = low_mark(l), n = l->grp->roots.len;
+    const group_root *roots = l->grp->roots.at;
+    eas_value *v = arena_alloc(l->mem, 4 * n * sizeof *v);
+    int8_t map[MAX_DIMS];
+    if (!v)
+        return;
+    l->nblock = 2;
+    w->use->grid[0] = ceil_dim(all, rows);
+    w->use->grid[1] = w->use->grid[2] = 1;
+    eas_value pid = eas_builder_program_id(l->b, 0);
+    l->draw.unit = low_bin(l, "add", low_bin(l, "mul", pid, low_int(l, rows)), low_lanes(l, 0, rows));
+    l->draw.lane = low_lanes(l, 1, DRAW_LANES);
+    for (int turn = 0; turn < 4; turn++) {
+        stand_at_turn(w, turn);
+        for (uint32_t i = 0; i < n; i++) {
+            root_map(l->f, l->grp, &roots[i], map);
+            v[4 * i + (uint32_t)turn] = low_value(l, roots[i].value, NULL, map);
+        }
+        low_forget(l, mark);
+    }
+    for (int turn = 0; turn < 4; turn++) {
+        stand_at_turn(w, turn);
+        for (uint32_t i = 0; i < n; i++) {
+            l->fold[roots[i].value] = v[4 * i + (uint32_t)turn];
+            low_store(w, i);
+            l->fold[roots[i].value] = 0;
+        }
+    }
+}
+
 void lower_map(lowering *w)
 {
     lower *l = &w->l;
     bool any = false;
+    if (draws_flat(w)) {
+        lower_draws(w);
+        return;
+    }
     choose_roles(w);
     program_indices(w);
     w->late = arena_alloc(l->mem, l->grp->roots.len + 1);
