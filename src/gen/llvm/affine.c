@@ -324,7 +324,7 @@ static range range_below(gen *g, aff x, aff y, bool or_equal)
             LLVMBuildICmp(g->b, or_equal ? LLVMIntSLE : LLVMIntSLT, affine_base(g, x), affine_base(g, y), "");
         return (range){NULL, sel(g, c, k_int(g, n), k_int(g, 0))};
     }
-    if (x.run.stride + y.run.stride != 1 || x.run.stride * y.run.stride)
+    if (x.run.stride + y.run.stride != 1 || (x.run.stride && y.run.stride))
         return (range){0};
     if (x.run.stride) {
         V d = saturating(g, "llvm.ssub.sat", affine_base(g, y), affine_base(g, x));
