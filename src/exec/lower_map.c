@@ -397,25 +397,26 @@ static eas_value fold_lanes(lowering *w, const fold_state *f, eas_value v)
     return any ? eas_builder_reshape(l->b, v, l->nblock, shape) : v;
 }
 
-/* Which index of the axis is it, and the value there: of one block. */
-static void arg_lanes(lowering *w, const fold_state *f, eas_value v, eas_value *best, eas_value *where)
+static int arg_dim(const lower *l)
 {
-    lower *l = &w->l;
-    int64_t shape[4];
     int m = 0;
     while (!l->minner[m])
         m++;
+    return m;
+}
+
+/* Which index of the axis has the best value of a block. */
+static eas_value arg_where(lowering *w, const fold_state *f, eas_value v)
+{
+    lower *l = &w->l;
+    const int m = arg_dim(l);
+    int64_t shape[4];
+    if (w->axis[m] < 0)
+        return l->at[m].v;
     block_shape(w, v, false, shape);
-    if (w->axis[m] < 0) {
-        *best = v;
-        *where = l->at[m].v;
-        return;
-    }
-    eas_value i = eas_builder_arg_reduce(l->b, wants_max(f->p), v, w->axis[m]);
-    *where = eas_builder_reshape(l->b, i, l->nblock, shape);
-    if (w->role[m] == ROLE_LOOP)
-        *where = low_bin(l, "add", *where, w->l.at[m].v ? w->first : 0);
-    *best = fold_lanes(w, f, v);
+    eas_value i = eas_builder_reshape(l->b, eas_builder_arg_reduce(l->b, wants_max(f->p), v, w->axis[m]),
+                                      l->nblock, shape);
+    return w->role[m] == ROLE_LOOP ? low_bin(l, "add", i, l->at[m].v ? w->first : 0) : i;
 }
 
 static eas_value finished(lowering *w, const fold_state *f, eas_value v)
@@ -426,13 +427,8 @@ static eas_value finished(lowering *w, const fold_state *f, eas_value v)
 /* Everything is there: no loop. */
 static void fold_whole(lowering *w, const fold_state *f)
 {
-    eas_value v = fold_input(w, f), best, where;
-    if (f->p->kind == KIND_ARG) {
-        arg_lanes(w, f, v, &best, &where);
-        w->l.fold[f->id] = where;
-    } else {
-        w->l.fold[f->id] = finished(w, f, fold_lanes(w, f, v));
-    }
+    eas_value v = fold_input(w, f);
+    w->l.fold[f->id] = f->p->kind == KIND_ARG ? arg_where(w, f, v) : finished(w, f, fold_lanes(w, f, v));
 }
 
 /* ---- loops ---- */
@@ -467,6 +463,41 @@ static void store_roots(lowering *w, bool late)
             low_store(w, i);
 }
 
+/* Is best better than had? A NaN is, unless there was one. */
+static eas_value arg_better(lower *l, const fold_state *f, eas_value best, eas_value had)
+{
+    eas_value better = low_bin(l, wants_max(f->p) ? "gt" : "lt", best, had);
+    if (!dtype_is_float(f->sum))
+        return better;
+    eas_value nan = eas_builder_apply(l->b, eas_op_find("isnan"), best, 0, 0),
+              was = eas_builder_apply(l->b, eas_op_find("isnan"), had, 0, 0);
+    return low_bin(l, "or", better, low_and(l, nan, eas_builder_apply(l->b, eas_op_find("not"), was, 0, 0)));
+}
+
+/* The best value so far and where it is, after one more block. Of a single row the block is searched only if
+ * it has something better, which is rare. */
+static void arg_round(lowering *w, const fold_state *f, eas_value v, const eas_value now[2],
+                      eas_value next[2])
+{
+    lower *l = &w->l;
+    int64_t shape[4], lanes = 1;
+    eas_value best = w->axis[arg_dim(l)] < 0 ? v : fold_lanes(w, f, v),
+              better = arg_better(l, f, best, now[0]);
+    for (int a = eas_value_shape(l->b, better, shape) - 1; a >= 0; a--)
+        lanes *= shape[a];
+    next[0] = eas_builder_apply(l->b, eas_op_find("where"), better, best, now[0]);
+    if (lanes > 1 || w->axis[arg_dim(l)] < 0) {
+        next[1] = eas_builder_apply(l->b, eas_op_find("where"), better, arg_where(w, f, v), now[1]);
+        return;
+    }
+    const uint32_t mark = low_mark(l);
+    eas_builder_if_begin(l->b, eas_builder_reshape(l->b, better, 0, NULL));
+    eas_value where = arg_where(w, f, v);
+    eas_builder_if_else(l->b, 1, &where);
+    eas_builder_if_end(l->b, 1, &now[1], &next[1]);
+    low_forget(l, mark);
+}
+
 static void body(lowering *w, const batch *b, const eas_value *now, eas_value *next)
 {
     lower *l = &w->l;
@@ -479,17 +510,7 @@ static void body(lowering *w, const batch *b, const eas_value *now, eas_value *n
             c++;
             continue;
         }
-        eas_value best, where;
-        arg_lanes(w, f, v, &best, &where);
-        eas_value better = low_bin(l, wants_max(f->p) ? "gt" : "lt", best, now[c]);
-        if (dtype_is_float(f->sum)) {
-            eas_value nan = eas_builder_apply(l->b, eas_op_find("isnan"), best, 0, 0),
-                      had = eas_builder_apply(l->b, eas_op_find("isnan"), now[c], 0, 0);
-            better = low_bin(l, "or", better,
-                             low_and(l, nan, eas_builder_apply(l->b, eas_op_find("not"), had, 0, 0)));
-        }
-        next[c] = eas_builder_apply(l->b, eas_op_find("where"), better, best, now[c]);
-        next[c + 1] = eas_builder_apply(l->b, eas_op_find("where"), better, where, now[c + 1]);
+        arg_round(w, f, v, &now[c], &next[c]);
         c += 2;
     }
     if (b->roots)
