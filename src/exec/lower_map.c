@@ -82,10 +82,22 @@ static void pack_lanes(lowering *w, int from, int64_t want)
     }
 }
 
+/* Lanes of a program that goes through memory: of narrow elements more, so that it has as many bytes. */
+static int64_t program_lanes(const lowering *w)
+{
+    size_t widest = 1;
+    for (uint32_t i = 0; i < w->use->params.len; i++) {
+        const size_t n = eas_dtype_size((eas_dtype)w->use->params.at[i].dtype);
+        if (w->use->params.at[i].what == USE_NODE && n > widest)
+            widest = n;
+    }
+    return sizes[w->l.f->variant].lanes * (widest == 1 ? 4 : widest == 2 ? 2 : 1);
+}
+
 static void elementwise_roles(lowering *w)
 {
     lower *l = &w->l;
-    const int64_t lanes = sizes[l->f->variant].lanes;
+    const int64_t lanes = program_lanes(w);
     int v = l->nm - 1, u = turned_dim(w);
     if (v < 0)
         return;
