@@ -1,9 +1,9 @@
-/* join.c: updates of a slice and pads as concatenations.
+/* join.c: updates of a slice as concatenations.
  *
  * Where something changes along one axis only and no axis before that has more than one element, the result
  * is made of whole stretches of memory: what lies before the slice, the slice, what lies after it. A kernel
- * that concatenates copies each with programs of its own (exec/lower_concat.c), while an update or a pad
- * decides for each lane where it comes from.
+ * that concatenates copies each with programs of its own (exec/lower_concat.c), while an update decides for
+ * each lane where it comes from.
  */
 #include "pass.h"
 
@@ -18,7 +18,7 @@ static int changed_axis(const pnode *p, const pnode *x)
         if (!dim_known(p->shape[d]) || !dim_known(x->shape[d]) || !dim_known(p->words[d]))
             return -1;
         count *= p->shape[d];
-        if (p->kind == KIND_UPDATE && p->words[p->rank + d] != 1)
+        if (p->words[p->rank + d] != 1)
             return -1;
         if (p->shape[d] == x->shape[d])
             continue;
@@ -32,34 +32,32 @@ static int changed_axis(const pnode *p, const pnode *x)
     return count >= LEAST ? axis : -1;
 }
 
-/* Elements from `start` on along the axis: of the tensor that is updated, or of a pad's number. */
+/* n elements of what is updated, from `start` on along the axis. */
 static uint32_t stretch(pgraph *g, const pnode *p, int axis, int64_t start, int64_t n)
 {
     eas_dim shape[GRAPH_MAX_RANK];
     int64_t words[2 * GRAPH_MAX_RANK];
-    const bool update = p->kind == KIND_UPDATE;
-    uint32_t in = update ? p->in[0] : p->in[1];
     for (int d = 0; d < p->rank; d++) {
         shape[d] = d == axis ? n : p->shape[d];
         words[d] = d == axis ? start : 0;
         words[p->rank + d] = 1;
     }
-    pnode q = {.op = update ? GRAPH_SLICE : GRAPH_BROADCAST_TO,
-               .kind = update ? KIND_SLICE : KIND_BROADCAST,
+    pnode q = {.op = GRAPH_SLICE,
+               .kind = KIND_SLICE,
                .dtype = p->dtype,
                .rank = p->rank,
-               .nwords = update ? (uint8_t)(2 * p->rank) : 0,
+               .nwords = (uint16_t)(2 * p->rank),
                .nin = 1,
                .param = PARAM_NONE,
                .shape = shape,
                .words = words,
-               .in = &in};
+               .in = p->in};
     return pass_add(g, &q);
 }
 
 uint32_t pass_as_concat(pgraph *g, const pnode *p)
 {
-    const uint32_t inside = p->in[p->kind == KIND_UPDATE ? 1 : 0];
+    const uint32_t inside = p->in[1];
     const pnode x = *pass_at(g, inside);
     const int axis = changed_axis(p, &x);
     uint32_t in[3];
