@@ -262,9 +262,15 @@ EAS_API eas_value eas_builder_join(eas_builder *b, eas_value x, eas_value y); /*
 
 /* Random numbers by Philox-4x32-10: the same bits for the same seed and offset on every device. All are
  * integers; shapes broadcast. philox: the four u32 words of one step; stream (0: none) is the upper half
- * of the counter. rand: from its first words, f32. rand_int: i64 in [lo, hi), a range of at most 2^32. */
-/* u32; [0, 1); mean 0, deviation 1 */
-typedef enum eas_rand_kind { EAS_RAND_BITS, EAS_RAND_UNIFORM, EAS_RAND_NORMAL } eas_rand_kind;
+ * of the counter. rand: from its first words. rand_int: i64 in [lo, hi), a range of at most 2^32. */
+typedef enum eas_rand_kind {
+    EAS_RAND_BITS, /* u32 */
+    EAS_RAND_UNIFORM, /* f32 in [0, 1) */
+    EAS_RAND_NORMAL, /* f32, mean 0, deviation 1 */
+    EAS_RAND_BITS64, /* the same in u64 and f64 */
+    EAS_RAND_UNIFORM64,
+    EAS_RAND_NORMAL64
+} eas_rand_kind;
 EAS_API void eas_builder_philox(eas_builder *b, eas_value seed, eas_value offset, eas_value stream,
                                 eas_value words[4]);
 EAS_API eas_value eas_builder_rand(eas_builder *b, eas_value seed, eas_value offset, eas_rand_kind kind);

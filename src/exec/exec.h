@@ -174,6 +174,7 @@ typedef struct collected {
     str key; /* tells groups apart: equal ones make equal code for parameters in the same order */
     VEC(eas_dim) dims; /* symbolic sizes that code needs */
     VEC(reading) accesses;
+    VEC(reading) draws; /* random numbers that lie simply in the space, and how their elements count on */
     bool general; /* something is read at indices of its own */
     bool indexed; /* by an index that is data */
     bool oom;
@@ -183,6 +184,8 @@ void collect_from(const fusion *f, uint32_t grp, uint32_t node, const int8_t *ma
 void collect_note(const fusion *f, uint32_t grp, uint32_t node, collected *c);
 void collect_key(collected *c, const void *p, size_t n);
 void collect_free(const fusion *f, collected *c);
+/* of random numbers: how far apart elements are, along each dim */
+void draw_strides(const pgraph *g, const pnode *p, eas_dim *own);
 void collect_shape(collected *c, int rank, const eas_dim *shape); /* sizes and strides as parameters */
 /* where input `part` begins along the axis */
 eas_dim concat_start(const pgraph *g, const pnode *p, int part);
@@ -231,6 +234,11 @@ typedef struct lower {
     int8_t mlast[MAX_DIMS]; /* the last dim of the space in each */
     int8_t mdim[MAX_DIMS]; /* per dim of the space: the merged one */
     int nblock; /* rank of blocks */
+    struct { /* where a program makes all numbers of a counter (low_draws): the element is 4 DRAW_LANES unit +
+              * DRAW_LANES turn + lane */
+        eas_value unit, lane; /* unit 0: it does not */
+        int turn;
+    } draw;
     arena *mem;
     eas_status st;
 } lower;

@@ -56,7 +56,8 @@ typedef struct made {
 typedef struct prefix {
     uint32_t v;
     V count;
-} prefix; /* mask v is true for the first `count` indices of the inner dim */
+    V first; /* NULL: 0 */
+} prefix; /* mask v is true for indices first <= i < count of the inner dim */
 
 typedef struct line { /* an offset at inner index 0, made before the loop over chunks */
     uint32_t v;
