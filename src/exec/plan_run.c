@@ -46,6 +46,8 @@ static eas_status need(running *x, uint32_t i)
         return base_fail(EAS_ERR_MEMORY, "eager: a tensor of %lld elements", (long long)n);
     st = eas_buffer_new(x->p->device, (size_t)n * eas_dtype_size((eas_dtype)s->dtype), &x->buf[i]);
     x->owned[i] = !st;
+    if (!st)
+        dev_seal(x->buf[i]);
     return st;
 }
 
@@ -61,6 +63,7 @@ static void take_given(running *x, const plan_step *s)
         return;
     x->buf[to] = eas_buffer_retain(x->buf[s->reuse]);
     x->owned[to] = true;
+    dev_buffer_changes(x->buf[to]);
 }
 
 /* The same for every result that is alike a leaf that was given away. */
@@ -81,6 +84,7 @@ static void take_alike(running *x, const plan_step *s)
                 continue;
             x->buf[to] = eas_buffer_retain(x->buf[from]);
             x->owned[to] = true;
+            dev_buffer_changes(x->buf[to]);
             left &= ~(UINT64_C(1) << k);
             break;
         }
@@ -94,7 +98,7 @@ static eas_status fill_arg(running *x, const struct plan_arg *a, eas_arg *out)
     if (a->what == USE_NODE) {
         const eas_buffer *b = x->buf[a->index];
         out->is_buffer = 1;
-        out->v.data = eas_buffer_address(b);
+        out->v.data = b->mem;
         out->count = (int64_t)(eas_buffer_size(b) / eas_dtype_size((eas_dtype)a->dtype));
         return EAS_OK;
     }
@@ -278,6 +282,21 @@ static eas_status run_step(running *x, const plan_step *s)
     return st == EAS_ERR_INDEX && s->nouts > 0 ? bad_index() : st;
 }
 
+/* A factor of a product that is laid out, unless it still lies so from an earlier run. */
+static eas_status run_packing(running *x, const plan_step *s)
+{
+    packs_use u;
+    const uint32_t to = s->args[0].index;
+    x->buf[to] = packs_find(s, x->r, x->buf, &u);
+    x->owned[to] = x->buf[to] != NULL;
+    if (x->buf[to])
+        return EAS_OK;
+    eas_status st = run_step(x, s);
+    if (!st)
+        packs_keep(&u, x->buf[to]);
+    return st;
+}
+
 static void let_go_after(running *x, uint32_t step)
 {
     const plan_step *s = &x->p->steps[step];
@@ -359,8 +378,10 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
     bool ready = !st;
     for (uint32_t i = 0; r->places && i < p->nouts && !st; i++) {
         uint32_t k = p->outs[i].slot;
-        if (r->places[i] && p->slots[k].leaf == SLOT_NONE && !x.buf[k])
+        if (r->places[i] && p->slots[k].leaf == SLOT_NONE && !x.buf[k]) {
             x.buf[k] = r->places[i];
+            dev_buffer_changes(x.buf[k]);
+        }
     }
     for (uint32_t i = 0, n; i < p->nsteps && !st; i += n) {
         for (n = 1; i + n < p->nsteps && p->steps[i + n].joins; n++)
@@ -372,6 +393,7 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
             st = s->control    ? run_control(&x, s)
                : s->collective ? run_collective(&x, s)
                : s->native     ? run_native(&x, s)
+               : s->packs      ? run_packing(&x, s)
                                : run_step(&x, s);
         for (uint32_t k = i; k < i + n && !st; k++)
             let_go_after(&x, k);
