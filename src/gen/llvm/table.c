@@ -99,7 +99,7 @@ static V look_up_all(gen *g, V table, V index, int n, bool real)
 
 V table_choice(gen *g, V cond, V a, V b)
 {
-    const int bits = g->avx512 ? 4 : 3, n = 1 << bits, lanes = lanes_of(LLVMTypeOf(a));
+    const int lanes = lanes_of(LLVMTypeOf(a)), bits = g->avx512 && lanes % 16 == 0 ? 4 : 3, n = 1 << bits;
     const T t = lanes ? LLVMGetElementType(LLVMTypeOf(a)) : NULL;
     const bool real = t && t == ty_float(g, 32, 0);
     V index = NULL, out[1 << MOST_BITS], of;
