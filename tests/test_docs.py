@@ -33,6 +33,18 @@ class Docs(unittest.TestCase):
         links = [re.findall(r"\]\((docs/[^)]*)\)", text) for text in (english, chinese)]
         self.assertEqual(*links)
 
+    def test_guide(self):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            self.run_page("guide.md", 10)
+        with open(os.path.join(ROOT, "docs", "guide.md"), encoding="utf-8") as f:
+            shown = re.findall(r"```python\n[^`]*```\n\n```\n(.*?)```", f.read(), re.S)
+        self.assertEqual(len(shown), 3)
+        for text in shown:  # what the page shows below a block is what the block prints, but for the name of the file
+            self.assertIn(re.sub(r"^guide\.py", "", text), out.getvalue())
+
+    def test_semantics(self):
+        self.run_page("semantics.md", 12)
+
     def test_eager(self):
         self.run_page("eager.md", 6)
 

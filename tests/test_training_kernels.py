@@ -217,5 +217,57 @@ class Kernels(unittest.TestCase):
         self.assertLess(peak, (layers + 4) * activation + weights)
 
 
+class Splits(unittest.TestCase):
+    """The gradient of a tensor that was split is a sum of padded parts, and runs as a concatenation."""
+
+    def test_concatenation_with_the_bits_of_the_sum(self):
+        for n, axis, shape in ((2, 0, (4, 6)), (4, 1, (3, 8)), (3, -1, (2, 5, 9)), (8, 0, (16, 2))):
+            for dtype in (np.float32, np.float64, np.float16):
+                with self.subTest(n=n, axis=axis, dtype=dtype.__name__):
+                    weights = [normal(*np.split(np.zeros(shape), n, axis)[0].shape, seed=i, dtype=dtype) for i in range(n)]
+                    weights[0][...] = -0.0
+                    loss = lambda x: sum((part * Tensor.constant(w)).sum() for part, w in zip(eager.split(x, n, axis=axis), weights))  # noqa: E731
+                    x = Tensor.constant(normal(*shape, seed=9, dtype=dtype))
+                    text = kernels(eager.grad(loss), x)
+                    self.assertIn("concatenate", text)
+                    self.assertNotIn("pad_constant", text)
+                    got = eager.compile(eager.grad(loss))(x).numpy()
+                    np.testing.assert_array_equal(got, np.concatenate(weights, axis))
+                    self.assertFalse(np.signbit(got[got == 0]).any())  # -0.0 + 0.0 is 0.0
+
+    def test_parts_that_leave_a_gap_or_overlap_stay_a_sum(self):
+        x = Tensor.constant(normal(8))
+        gap = eager.compile(eager.grad(lambda x: (x[0:2] * 2 + x[4:6] * 3).sum()))(x)
+        np.testing.assert_array_equal(gap.numpy(), [2, 2, 0, 0, 3, 3, 0, 0])
+        overlap = eager.compile(eager.grad(lambda x: (x[0:5] * 2).sum() + (x[3:8] * 3).sum()))(x)
+        np.testing.assert_array_equal(overlap.numpy(), [2, 2, 2, 5, 5, 3, 3, 3])
+
+
+class LoopGradients(unittest.TestCase):
+    def test_gradients_of_weights_and_biases_follow_the_loop(self):
+        """A trip of a recurrent layer's way back has no kernel for the gradients of its weights and its bias."""
+        steps, batch, width = 5, 4, 8
+        xs, w, b = normal(steps, batch, width), normal(width, width, seed=1) / 3, normal(width, seed=2)
+
+        def loss(w, b, xs):
+            _, hs = eager.scan(lambda h, x: (eager.tanh(x + h @ w + b),) * 2, Tensor.zeros((batch, width)), xs)
+            return (hs * hs).sum()
+
+        args = [Tensor.constant(a) for a in (w, b, xs)]
+        text = kernels(eager.grad(loss, (0, 1, 2)), *args)
+        back = text[text.rindex("a trip:") :]
+        trip = "\n".join(line for line in back.splitlines() if line.startswith("        "))
+        self.assertNotIn("reduce", trip)
+        self.assertEqual(trip.count("= matmul"), 1)
+        tw, tb, txs = (torch.tensor(a, requires_grad=True) for a in (w, b, xs))
+        h, total = torch.zeros(batch, width), 0
+        for x in txs:
+            h = torch.tanh(x + h @ tw + tb)
+            total = total + (h * h).sum()
+        total.backward()
+        for got, want in zip(eager.compile(eager.grad(loss, (0, 1, 2)))(*args), (tw, tb, txs)):
+            np.testing.assert_allclose(got.numpy(), want.grad.numpy(), rtol=2e-4, atol=2e-5)
+
+
 if __name__ == "__main__":
     unittest.main()

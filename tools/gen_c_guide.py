@@ -1,4 +1,4 @@
-"""Writes the programs of examples/c into docs/c.md; with --check only says whether they are current.
+"""Writes the programs of examples/c into docs/c.md and docs/guide.md; with --check only says whether they are current.
 
 usage: gen_c_guide.py [--check]
 """
@@ -12,8 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 if __name__ == "__main__":
     bad = 0
-    for name in ("add", "gradient", "batch"):
+    for name, page in (("add", "c"), ("gradient", "c"), ("batch", "c"), ("square", "guide")):
         text = (ROOT / f"examples/c/{name}.c").read_text(encoding="utf-8")
         begin, end = f"<!-- {name}.c: begin (tools/gen_c_guide.py) -->", f"<!-- {name}.c: end -->"
-        bad |= doc_table.write(ROOT / "docs/c.md", begin, end, f"```c\n{text}```", "gen_c_guide.py")
+        bad |= doc_table.write(ROOT / f"docs/{page}.md", begin, end, f"```c\n{text}```", "gen_c_guide.py")
     sys.exit(bad)

@@ -43,7 +43,14 @@ int frame_state_check(Frame *f, bool loop); /* 0 with an exception if the body c
 int range_bounds(PyObject *o, eas_value bounds[3]);
 int scope_begin(Trace *t, enum kind kind, int line); /* its number, or 0 with an exception */
 void scope_adopt(Trace *t, int scope); /* its values live on in the scope around it */
-int frame_drop_made_names(PyObject *names);
+extern const char *const ctrl_what[]; /* by enum kind: what the user wrote */
+
+/* ---- ctrl_names.c: each gives 0 with an exception ---- */
+int frame_names_keep(Frame *f, PyObject *cond); /* what the names of the function hold as the body begins */
+int frame_names_check(Trace *t, Frame *f); /* a loop ends: no plain name would have to be carried */
+int frame_branch_check(Frame *f); /* a branch ends: no name that it assigned is read after it */
+int frame_drop_made_names(PyObject *names); /* those that rewriting made */
+int frame_left_early(Frame *f); /* 0 if the body can be left by break, continue or return */
 
 /* ---- var.c ---- */
 int var_init(PyObject *mk); /* adds mk.var */

@@ -322,7 +322,7 @@ static PyObject *dunder_array(PyObject *o, PyObject *args, PyObject *kw)
     return r;
 }
 /* NumPy has no bfloat16 of its own: numbers and text go through float32. */
-static PyObject *readable_array(eas_node *n)
+PyObject *eager_readable(eas_node *n)
 {
     if (eas_node_dtype(n) != EAS_BF16)
         return array_of_node(n);
@@ -350,7 +350,7 @@ PyObject *eager_number(PyObject *o, const char *what)
             Py_XDECREF(s);
             return NULL;
         }
-    PyObject *a = readable_array(n), *r = a ? PyObject_CallMethod(a, "item", NULL) : NULL;
+    PyObject *a = eager_readable(n), *r = a ? PyObject_CallMethod(a, "item", NULL) : NULL;
     Py_XDECREF(a);
     return r;
 }
@@ -370,7 +370,7 @@ static PyObject *item(PyObject *o, PyObject *const *args, Py_ssize_t nargs)
 static PyObject *tolist(PyObject *o, PyObject *unused)
 {
     (void)unused;
-    PyObject *a = readable_array(eager_node(o)), *r = a ? PyObject_CallMethod(a, "tolist", NULL) : NULL;
+    PyObject *a = eager_readable(eager_node(o)), *r = a ? PyObject_CallMethod(a, "tolist", NULL) : NULL;
     Py_XDECREF(a);
     return r;
 }
@@ -474,7 +474,7 @@ PyObject *eager_repr(PyObject *o)
     PyObject *dtype = PyObject_GetAttrString(G.dtypes[eas_node_dtype(n)], "numpy_name"),
              *shape = shape_object(eas_node_rank(n) - bd, eas_node_shape(n) + bd), *r = NULL;
     bool recorded = !eas_node_is_real(n) && (eager_tracing || eas_node_is_symbolic(n) || !is_known(n));
-    PyObject *a = dtype && shape && !recorded ? readable_array(n) : NULL,
+    PyObject *a = dtype && shape && !recorded ? eager_readable(n) : NULL,
              *text = a        ? array_text(a)
                    : recorded ? PyUnicode_FromString("<recorded>")
                               : NULL;
@@ -660,113 +660,6 @@ static PyObject *stats(PyObject *m, PyObject *unused)
                          (unsigned long long)s.live_nodes, "pack_bytes", (unsigned long long)s.pack_bytes,
                          "pack_hits", (unsigned long long)s.pack_hits);
 }
-/* ---- eager.debug_nans ---- */
-int eager_nans;
-
-static int has_bad(PyObject *array, bool infs)
-{
-    PyObject *np = PyImport_ImportModule("numpy"), *bad = NULL, *any = NULL;
-    if (np && infs) {
-        PyObject *ok = PyObject_CallMethod(np, "isfinite", "O", array);
-        bad = ok ? PyNumber_Invert(ok) : NULL;
-        Py_XDECREF(ok);
-    } else if (np)
-        bad = PyObject_CallMethod(np, "isnan", "O", array);
-    any = bad ? PyObject_CallMethod(np, "any", "O", bad) : NULL;
-    int yes = any ? PyObject_IsTrue(any) : -1;
-    Py_XDECREF(any);
-    Py_XDECREF(bad);
-    Py_XDECREF(np);
-    return yes;
-}
-/* 1: it has none; 0: it has one, or (with an exception) nobody knows. */
-static int is_clean(eas_node *n)
-{
-    static _Thread_local bool inside;
-    if (inside || eager_tracing || eas_node_is_symbolic(n) || eas_dtype_kind(eas_node_dtype(n)) != 'f')
-        return 1;
-    inside = true;
-    PyObject *a = readable_array(n);
-    int bad = a ? has_bad(a, eager_nans == 2) : -1;
-    inside = false;
-    Py_XDECREF(a);
-    return bad == 0;
-}
-static const char *made_by(eas_node *n)
-{
-    PyObject *op = op_object(eas_node_op(n));
-    return op ? eas_tensor_op_at(eas_node_op(n)).name : "linalg or eager.fft";
-}
-static const char *what_is_bad(void) { return eager_nans == 2 ? "a NaN or an infinity" : "a NaN"; }
-int eager_no_nan(eas_node *n)
-{
-    if (is_clean(n))
-        return 1;
-    if (!PyErr_Occurred())
-        py_fail_at(PyExc_FloatingPointError, "the result of eager.%s has %s", made_by(n), what_is_bad());
-    return 0;
-}
-typedef struct below { /* nodes that were looked at or are to be */
-    eas_node **at;
-    int n, room;
-} below;
-static int below_add(below *b, eas_node *n)
-{
-    if (b->n == b->room) {
-        int room = b->room ? 2 * b->room : 64;
-        eas_node **at = PyMem_Realloc(b->at, sizeof *at * (size_t)room);
-        if (!at)
-            return PyErr_NoMemory(), 0;
-        b->at = at;
-        b->room = room;
-    }
-    b->at[b->n++] = eas_node_retain(n);
-    return 1;
-}
-static int below_order(const void *x, const void *y)
-{
-    uint32_t a = eas_node_depth(*(eas_node *const *)x), b = eas_node_depth(*(eas_node *const *)y);
-    return a < b ? -1 : a > b;
-}
-int eager_no_nan_below(eas_node *n)
-{
-    below b = {0};
-    int ok = below_add(&b, n);
-    PyObject *seen = PySet_New(NULL);
-    for (int i = 0; ok && seen && i < b.n; i++) {
-        eas_node *const *in;
-        int nin = eas_node_inputs(b.at[i], &in);
-        for (int k = 0; ok && k < nin; k++) {
-            PyObject *key = PyLong_FromVoidPtr(in[k]);
-            int had = key ? PySet_Contains(seen, key) : -1;
-            ok = had == 1 || (had == 0 && PySet_Add(seen, key) == 0 && below_add(&b, in[k]));
-            Py_XDECREF(key);
-        }
-    }
-    if (ok) /* the depth of a node is above that of its inputs */
-        qsort(b.at, (size_t)b.n, sizeof *b.at, below_order);
-    for (int i = 0; ok && i < b.n; i++) {
-        char file[512];
-        int line;
-        if (is_clean(b.at[i]))
-            continue;
-        ok = 0;
-        if (PyErr_Occurred())
-            break;
-        if (site_find(eas_node_site(b.at[i]), file, sizeof file, &line))
-            PyErr_Format(PyExc_FloatingPointError,
-                         "%s:%d: in the derivative of what is computed here, the result of eager.%s has %s",
-                         file, line, made_by(b.at[i]), what_is_bad());
-        else
-            PyErr_Format(PyExc_FloatingPointError, "in a derivative, the result of eager.%s has %s",
-                         made_by(b.at[i]), what_is_bad());
-    }
-    for (int i = 0; i < b.n; i++)
-        eas_node_release(b.at[i]);
-    PyMem_Free(b.at);
-    Py_XDECREF(seen);
-    return ok;
-}
 static PyObject *debug_nans(PyObject *m, PyObject *how)
 {
     (void)m;
@@ -789,73 +682,6 @@ static PyObject *set_strict(PyObject *m, PyObject *yes)
     if (on >= 0)
         eager_strict = on;
     return on < 0 ? NULL : old;
-}
-/* Names of tensors in a form that needs no GIL. */
-typedef struct show_names {
-    PyObject *names; /* {name: tensor} */
-    Py_ssize_t n;
-    eas_node **node; /* counted */
-    const char **name;
-} show_names;
-static int show_names_read(show_names *s)
-{
-    PyObject *key, *v;
-    Py_ssize_t pos = 0, room = PyDict_GET_SIZE(s->names) + 1;
-    s->node = PyMem_New(eas_node *, (size_t)room);
-    s->name = PyMem_New(const char *, (size_t)room);
-    while (s->node && s->name && PyDict_Next(s->names, &pos, &key, &v)) {
-        const char *text = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : NULL;
-        if (!text || !eager_check(v))
-            continue;
-        s->node[s->n] = eas_node_retain(eager_node(v));
-        s->name[s->n++] = text;
-    }
-    return s->node && s->name ? 1 : (PyErr_NoMemory(), 0);
-}
-static void show_names_done(show_names *s)
-{
-    for (Py_ssize_t i = 0; i < s->n; i++)
-        eas_node_release(s->node[i]);
-    PyMem_Free(s->node);
-    PyMem_Free(s->name);
-}
-static const char *show_name(void *context, eas_node *n, int input)
-{
-    (void)input;
-    show_names *s = context;
-    for (Py_ssize_t i = 0; i < s->n; i++)
-        if (s->node[i] == n)
-            return s->name[i];
-    return NULL;
-}
-static PyObject *show(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
-{
-    (void)m;
-    eas_node *nodes[64];
-    const char *form =
-        nargs > 2 && PyUnicode_Check(args[0]) && PyDict_Check(args[1]) ? PyUnicode_AsUTF8(args[0]) : NULL;
-    int n = 0;
-    for (Py_ssize_t i = 2; form && i < nargs && n < 64; i++)
-        if (eager_check(args[i]))
-            nodes[n++] = eager_node(args[i]);
-    if (!form || !n)
-        return py_fail(PyExc_TypeError, "show(form, {name: tensor}, *tensors)");
-    char *text;
-    eas_status st;
-    show_names names = {.names = args[1]};
-    if (!show_names_read(&names))
-        return NULL;
-    for (int i = 0; i < n; i++)
-        eas_node_retain(nodes[i]);
-    Py_BEGIN_ALLOW_THREADS;
-    eas_show_set_namer(show_name, &names);
-    st = eas_nodes_show(n, nodes, form, &text);
-    eas_show_set_namer(NULL, NULL);
-    Py_END_ALLOW_THREADS;
-    show_names_done(&names);
-    for (int i = 0; i < n; i++)
-        eas_node_release(nodes[i]);
-    return py_take_text(st, text);
 }
 #define KW(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
 #define FAST(f) (PyCFunction)(void (*)(void)) f, METH_FASTCALL
@@ -896,7 +722,8 @@ static PyMethodDef functions[] = {
      "node_symbolic(tensor): has it no data, since it stands for an argument of what is being traced?"},
     {"set_strict", set_strict, METH_O,
      "set_strict(on): does every operation run at once? Gives what was before"},
-    {"eager_show", FAST(show), "eager_show(form, {name: tensor}, *tensors): what evaluating them would do"},
+    {"eager_show", FAST(eager_show),
+     "eager_show(form, {name: tensor}, *tensors): what evaluating them would do"},
     {NULL, NULL, 0, NULL},
 };
 int eager_data_init(PyObject *module)

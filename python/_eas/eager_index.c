@@ -380,7 +380,7 @@ static eas_node *chosen(eas_node *x, key *k) /* steals x */
     eas_node_release(x);
     return NULL;
 }
-static eas_node *operand_of(PyObject *o)
+eas_node *index_operand(PyObject *o)
 {
     return eager_tracing ? eager_operand(o) : eas_node_retain(eager_node(o));
 }
@@ -563,7 +563,7 @@ static eas_node *dynamic_part(eas_node *x, const dynamic *d, int n) /* after the
 PyObject *eager_subscript(PyObject *o, PyObject *keyobj)
 {
     dynamic d;
-    eas_node *x = operand_of(o);
+    eas_node *x = index_operand(o);
     PyObject *r = NULL;
     if (!x)
         return NULL;
@@ -576,10 +576,9 @@ PyObject *eager_subscript(PyObject *o, PyObject *keyobj)
 }
 
 /* ---- setting ---- */
-enum { SET, ADD, MUL, MIN, MAX_ };
 static const char *const join_names[] = {"set", "add", "mul", "minimum", "maximum"};
 
-static eas_node *cast_to(eas_node *v, eas_dtype dt) /* steals */
+eas_node *index_cast(eas_node *v, eas_dtype dt) /* steals */
 {
     int64_t attr = dt;
     if (v && !number_fits(v, dt, "set")) {
@@ -640,9 +639,9 @@ static eas_node *set_basic(eas_node *x, eas_node *v, key *k, int how) /* steals 
     eas_node *part = basic(eas_node_retain(x), k), *whole = slice_of(eas_node_retain(x), k), *r = NULL;
     if (part && whole && v) {
         v = without_leading_ones(v, logical_rank(part));
-        if (how != SET && v) {
+        if (how != INDEX_SET && v) {
             eas_node *in[2] = {eas_node_retain(part), v};
-            v = cast_to(eager_do(join_names[how], 2, in, 0, NULL), eas_node_dtype(x));
+            v = index_cast(eager_do(join_names[how], 2, in, 0, NULL), eas_node_dtype(x));
         }
         v = shaped("reshape", shaped("broadcast_to", v, part), whole);
         r = v ? put_slice(eas_node_retain(x), v, k) : NULL;
@@ -677,9 +676,9 @@ static eas_node *set_indexed(eas_node *x, eas_node *v, key *k, int how) /* steal
 }
 static eas_node *set_masked(eas_node *x, eas_node *v, key *k, int how) /* steals v; v is one number */
 {
-    if (how != SET) {
+    if (how != INDEX_SET) {
         eas_node *in[2] = {eas_node_retain(x), v};
-        v = cast_to(eager_do(join_names[how], 2, in, 0, NULL), eas_node_dtype(x));
+        v = index_cast(eager_do(join_names[how], 2, in, 0, NULL), eas_node_dtype(x));
     }
     eas_node *in[3] = {eas_node_retain(k->mask_node), v, eas_node_retain(x)};
     return eager_do("where", 3, in, 0, NULL);
@@ -692,7 +691,7 @@ static eas_node *set_item(eas_node *x, PyObject *keyobj, PyObject *value, int ho
     Py_XDECREF(one);
     if (x && !v && !PyErr_Occurred())
         py_fail(PyExc_TypeError, "a tensor's elements cannot be set to a %s", Py_TYPE(value)->tp_name);
-    v = v ? cast_to(v, eas_node_dtype(x)) : NULL;
+    v = v ? index_cast(v, eas_node_dtype(x)) : NULL;
     memset(&k, 0, sizeof k);
     if (v && key_read(keyobj, x, logical_rank(v) == 0, &k))
         r = k.mask   ? set_masked(x, v, &k, how)
@@ -704,10 +703,10 @@ static eas_node *set_item(eas_node *x, PyObject *keyobj, PyObject *value, int ho
     eas_node_release(x);
     return r;
 }
-static eas_node *updated(PyObject *o, PyObject *keyobj, PyObject *value, int how)
+eas_node *index_updated(PyObject *o, PyObject *keyobj, PyObject *value, int how)
 {
     dynamic d;
-    eas_node *x = operand_of(o), *r = NULL;
+    eas_node *x = index_operand(o), *r = NULL;
     if (!x)
         return NULL;
     if (dynamic_read(keyobj, x, &d)) {
@@ -716,7 +715,7 @@ static eas_node *updated(PyObject *o, PyObject *keyobj, PyObject *value, int how
         /* from the last slice outwards: where it was taken from, with it put back */
         for (int i = d.n - 1; i >= 0 && r; i--) {
             eas_node *in[3] = {dynamic_part(eas_node_retain(x), &d, i), eas_node_retain(d.index[i]), r};
-            int64_t attr[2] = {d.axis[i], SET};
+            int64_t attr[2] = {d.axis[i], INDEX_SET};
             r = eager_do("scatter", 3, in, 2, attr);
         }
     }
@@ -724,7 +723,7 @@ static eas_node *updated(PyObject *o, PyObject *keyobj, PyObject *value, int how
     eas_node_release(x);
     return r;
 }
-static int record_set(eas_node *out, PyObject *x, PyObject *value, bool in_place)
+int index_record(eas_node *out, PyObject *x, PyObject *value, bool in_place)
 {
     if (!eas_node_is_traced(out))
         return 1;
@@ -738,7 +737,7 @@ static int record_set(eas_node *out, PyObject *x, PyObject *value, bool in_place
     return ok;
 }
 /* Tensor.op_kwargs shows whether elements may be written where they lie. */
-static int note_way(PyObject *t, PyObject *in_place)
+int index_note_way(PyObject *t, PyObject *in_place)
 {
     Eager *e = (Eager *)t;
     if (!e->extra && !(e->extra = PyDict_New()))
@@ -749,114 +748,15 @@ int eager_ass_subscript(PyObject *o, PyObject *keyobj, PyObject *value)
 {
     if (!value)
         return py_fail(PyExc_TypeError, "elements of a tensor cannot be deleted"), -1;
-    eas_node *n = updated(o, keyobj, value, SET);
+    eas_node *n = index_updated(o, keyobj, value, INDEX_SET);
     if (!n)
         return -1;
-    if (!record_set(n, o, value, true) || (eager_strict && !eager_tracing && !eager_realize(1, &n))) {
+    if (!index_record(n, o, value, true) || (eager_strict && !eager_tracing && !eager_realize(1, &n))) {
         eas_node_release(n);
         return -1;
     }
     eas_node *old = ((Eager *)o)->n;
     ((Eager *)o)->n = n;
     eas_node_release(old);
-    return note_way(o, Py_True) ? 0 : -1;
-}
-
-/* ---- x.at[key] ---- */
-typedef struct At {
-    PyObject_HEAD PyObject *x, *key; /* key NULL: x.at itself */
-} At;
-static PyTypeObject *at_type;
-static PyObject *at_new(PyObject *x, PyObject *keyobj)
-{
-    At *a = PyObject_New(At, at_type);
-    if (a) {
-        a->x = Py_NewRef(x);
-        a->key = Py_XNewRef(keyobj);
-    }
-    return (PyObject *)a;
-}
-PyObject *eager_at(PyObject *o, void *c)
-{
-    (void)c;
-    return at_new(o, NULL);
-}
-static void at_dealloc(PyObject *o)
-{
-    PyTypeObject *type = Py_TYPE(o);
-    Py_DECREF(((At *)o)->x);
-    Py_XDECREF(((At *)o)->key);
-    PyObject_Free(o);
-    Py_DECREF(type);
-}
-static PyObject *at_subscript(PyObject *o, PyObject *keyobj)
-{
-    if (((At *)o)->key)
-        return py_fail(PyExc_TypeError, "x.at[key] takes one key");
-    return at_new(((At *)o)->x, keyobj);
-}
-static PyObject *at_update(PyObject *o, PyObject *value, int how)
-{
-    At *a = (At *)o;
-    if (!a->key)
-        return py_fail(PyExc_TypeError, "a key is missing: x.at[key].set(value)");
-    eas_node *n = updated(a->x, a->key, value, how);
-    if (n && !record_set(n, a->x, value, false)) {
-        eas_node_release(n);
-        n = NULL;
-    }
-    PyObject *r = n ? eager_result(EAS_OK, n) : NULL;
-    if (r && !note_way(r, Py_False))
-        Py_CLEAR(r);
-    return r;
-}
-static PyObject *at_set(PyObject *o, PyObject *v) { return at_update(o, v, SET); }
-static PyObject *at_add(PyObject *o, PyObject *v) { return at_update(o, v, ADD); }
-static PyObject *at_mul(PyObject *o, PyObject *v) { return at_update(o, v, MUL); }
-static PyObject *at_min(PyObject *o, PyObject *v) { return at_update(o, v, MIN); }
-static PyObject *at_max(PyObject *o, PyObject *v) { return at_update(o, v, MAX_); }
-/* A number is negated in the tensor's dtype: less than nothing fits none without a sign. */
-static PyObject *at_sub(PyObject *o, PyObject *v)
-{
-    bool plain = PyLong_Check(v) || PyFloat_Check(v);
-    eas_node *x = plain ? operand_of(((At *)o)->x) : NULL, *typed = x ? eager_operand(v) : NULL;
-    typed = typed ? cast_to(typed, eas_node_dtype(x)) : NULL;
-    eas_node_release(x);
-    PyObject *like = !plain ? Py_NewRef(v)
-                   : typed  ? eager_wrap(typed)
-                            : NULL,
-             *n = like ? PyNumber_Negative(like) : NULL, *r = n ? at_update(o, n, ADD) : NULL;
-    Py_XDECREF(like);
-    Py_XDECREF(n);
-    return r;
-}
-static PyObject *at_get(PyObject *o, PyObject *unused)
-{
-    (void)unused;
-    return ((At *)o)->key ? eager_subscript(((At *)o)->x, ((At *)o)->key)
-                          : py_fail(PyExc_TypeError, "a key is missing: x.at[key].get()");
-}
-static PyMethodDef at_methods[] = {
-    {"set", at_set, METH_O, "set(v)\n--\n\nx with v there."},
-    {"add", at_add, METH_O, "add(v)\n--\n\nx with v added there; elements that are named twice get both."},
-    {"subtract", at_sub, METH_O, "subtract(v)\n--\n\nx with v subtracted there."},
-    {"sub", at_sub, METH_O, "sub(v)\n--\n\nx with v subtracted there."},
-    {"mul", at_mul, METH_O, "mul(v)\n--\n\nx multiplied by v there."},
-    {"multiply", at_mul, METH_O, "multiply(v)\n--\n\nx multiplied by v there."},
-    {"min", at_min, METH_O, "min(v)\n--\n\nThe smaller of x and v there."},
-    {"max", at_max, METH_O, "max(v)\n--\n\nThe larger of x and v there."},
-    {"get", at_get, METH_NOARGS, "get()\n--\n\nx[key]."},
-    {NULL, NULL, 0, NULL},
-};
-static PyType_Slot at_slots[] = {{Py_tp_doc, "x.at[key]: what x would be with other elements there."},
-                                 {Py_tp_dealloc, at_dealloc},
-                                 {Py_tp_methods, at_methods},
-                                 {Py_mp_subscript, at_subscript},
-                                 {0, NULL}};
-static PyType_Spec at_spec = {"eager.At", sizeof(At), 0,
-                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, at_slots};
-int eager_index_init(PyObject *module)
-{
-    (void)module;
-    return (at_type = py_type(module, &at_spec, NULL)) ? 0 : -1;
+    return index_note_way(o, Py_True) ? 0 : -1;
 }

@@ -167,6 +167,11 @@ typedef struct Value { /* Value and Buffer */
 } Value;
 extern PyType_Spec Value_spec, Buffer_spec;
 int value_init(PyObject *module);
+/* shared by Value and Buffer (buffer.c) */
+void value_dealloc(PyObject *o);
+Py_hash_t value_hash(PyObject *o);
+PyObject *value_get_dtype(PyObject *o, void *c);
+PyObject *value_get_name(PyObject *o, void *c);
 PyObject *value_new(Trace *t, eas_value v); /* raises what the builder has to say */
 PyObject *buffer_new(Trace *t, eas_value v, PyObject *name);
 PyObject *value_named(Trace *t, eas_value v, PyObject *name);
@@ -304,6 +309,18 @@ typedef struct Tensor {
 } Tensor;
 extern PyType_Spec Tensor_spec;
 int tensor_init(PyObject *module);
+Tensor *tensor_alloc_by(eas_status (*alloc)(eas_device *, size_t, eas_buffer **), eas_device *d, eas_dtype dt,
+                        int ndim, const int64_t *shape);
+size_t tensor_nbytes(const Tensor *t);
+bool tensor_on_host(const Tensor *t);
+PyObject *tensor_numpy(PyObject *o, PyObject *unused); /* Tensor.numpy */
+/* tensor_make.c: eas.tensor and its like */
+PyObject *tensor_new_tensor(PyObject *m, PyObject *args, PyObject *kw);
+PyObject *tensor_new_empty(PyObject *m, PyObject *args, PyObject *kw);
+PyObject *tensor_new_zeros(PyObject *m, PyObject *args, PyObject *kw);
+PyObject *tensor_new_ones(PyObject *m, PyObject *args, PyObject *kw);
+PyObject *tensor_new_empty_like(PyObject *m, PyObject *args, PyObject *kw);
+PyObject *tensor_new_shared(PyObject *m, PyObject *args, PyObject *kw);
 static inline bool tensor_check(PyObject *o)
 {
     return Py_IS_TYPE(o, G.tensor) || PyType_IsSubtype(Py_TYPE(o), G.tensor);
@@ -485,6 +502,7 @@ PyObject *launch_where(eas_device **d);
 int launch_watch(void);
 PyObject *compiled_text(Compiled *ck, const char *form);
 /* the dict that callables and runtimes see */
+static inline bool py_given(PyObject *o) { return o && o != Py_None; } /* an option */
 PyObject *runtime_args(PyObject *params, PyObject *const *objs, int n);
 PyObject *py_prepare(PyObject *module, PyObject *args, PyObject *kw);
 PyObject *py_tune_load(PyObject *module, PyObject *args);
@@ -580,6 +598,7 @@ PyObject *eager_result(eas_status st, eas_node *n);
 PyObject *eager_results(eas_status st, Py_ssize_t n, eas_node *const *results);
 extern int eager_strict;
 extern int eager_nans; /* eager.debug_nans: every result is looked at */
+PyObject *eager_readable(eas_node *n); /* its elements as an array; computes it */
 int eager_no_nan(eas_node *n); /* 1; 0 with an exception: it has a NaN, or could not be computed */
 /* the same of all that n is made of, inputs first: of derivatives, which are recorded at once */
 int eager_no_nan_below(eas_node *n);
@@ -642,6 +661,15 @@ int eager_index_init(PyObject *module);
 PyObject *eager_subscript(PyObject *o, PyObject *key);
 int eager_ass_subscript(PyObject *o, PyObject *key, PyObject *value);
 PyObject *eager_at(PyObject *o, void *c);
+/* what eager_index.c does for x.at[key] (eager_at.c) */
+enum { INDEX_SET, INDEX_ADD, INDEX_MUL, INDEX_MIN, INDEX_MAX };
+eas_node *index_updated(PyObject *o, PyObject *key, PyObject *value,
+                        int how); /* o with value joined in there */
+int index_record(eas_node *out, PyObject *x, PyObject *value, bool in_place);
+int index_note_way(PyObject *t, PyObject *in_place);
+eas_node *index_operand(PyObject *o);
+eas_node *index_cast(eas_node *v, eas_dtype dt); /* steals v */
+PyObject *eager_show(PyObject *m, PyObject *const *args, Py_ssize_t nargs); /* eager_show.c */
 
 /* ---- eager_call.c ---- */
 int grad_init(PyObject *module); /* grad.c */

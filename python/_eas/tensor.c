@@ -185,8 +185,8 @@ Tensor *tensor_over(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape,
         t->tag = 0;
     return t;
 }
-static Tensor *tensor_alloc_by(eas_status (*alloc)(eas_device *, size_t, eas_buffer **), eas_device *d,
-                               eas_dtype dt, int ndim, const int64_t *shape)
+Tensor *tensor_alloc_by(eas_status (*alloc)(eas_device *, size_t, eas_buffer **), eas_device *d, eas_dtype dt,
+                        int ndim, const int64_t *shape)
 {
     Tensor *t = make(d, dt, ndim, shape);
     if (!t)
@@ -260,7 +260,7 @@ PyObject *tensor_array_view(Tensor *t)
         Py_CLEAR(a);
     return a;
 }
-static size_t nbytes_of(const Tensor *t)
+size_t tensor_nbytes(const Tensor *t)
 {
     return (size_t)t->arg.count * eas_dtype_size((eas_dtype)t->arg.dtype);
 }
@@ -274,7 +274,7 @@ int tensor_bytes(eas_device *to, void *dst, eas_device *from, const void *src, s
     eas_status st = eas_device_copy(to, dst, from, src, n, &l);
     return st == EAS_OK ? 1 : (py_raise(st), 0);
 }
-static bool on_host(const Tensor *t) { return eas_device_has_host_memory(t->device); }
+bool tensor_on_host(const Tensor *t) { return eas_device_has_host_memory(t->device); }
 
 void tensor_span(const Tensor *t, int64_t *lo, int64_t *hi)
 {
@@ -315,17 +315,17 @@ PyObject *tensor_fetch(Tensor *t)
     PyObject *a = num < 0 ? NULL : PyArray_SimpleNew(t->ndim, shape, num);
     if (!a || !t->arg.count)
         return a;
-    int ok = tensor_in_c_order(t)
-               ? tensor_bytes(NULL, PyArray_DATA((PyArrayObject *)a), t->device, t->arg.v.data, nbytes_of(t))
-               : fetch_strided(t, (PyArrayObject *)a);
+    int ok = tensor_in_c_order(t) ? tensor_bytes(NULL, PyArray_DATA((PyArrayObject *)a), t->device,
+                                                 t->arg.v.data, tensor_nbytes(t))
+                                  : fetch_strided(t, (PyArrayObject *)a);
     if (!ok)
         Py_CLEAR(a);
     return a;
 }
-static PyObject *tensor_numpy(PyObject *o, PyObject *unused)
+PyObject *tensor_numpy(PyObject *o, PyObject *unused)
 {
     (void)unused;
-    if (!on_host((Tensor *)o))
+    if (!tensor_on_host((Tensor *)o))
         return tensor_fetch((Tensor *)o);
     PyObject *a = tensor_array_view((Tensor *)o);
     if (!a || ((Tensor *)o)->device == G.cpu)
@@ -377,14 +377,14 @@ Tensor *tensor_copy(Tensor *t, eas_device *d)
     if (!r || r->arg.count == 0)
         return r;
     if (tensor_in_c_order(t)) {
-        if (!tensor_bytes(d, r->arg.v.data, t->device, t->arg.v.data, nbytes_of(r)))
+        if (!tensor_bytes(d, r->arg.v.data, t->device, t->arg.v.data, tensor_nbytes(r)))
             Py_CLEAR(r);
         return r;
     }
-    PyObject *view = on_host(t) ? tensor_array_view(t) : tensor_fetch(t);
+    PyObject *view = tensor_on_host(t) ? tensor_array_view(t) : tensor_fetch(t);
     /* NumPy walks the strides */
     PyObject *src = view ? PyArray_NewCopy((PyArrayObject *)view, NPY_CORDER) : NULL;
-    if (!src || !tensor_bytes(d, r->arg.v.data, NULL, PyArray_DATA((PyArrayObject *)src), nbytes_of(r)))
+    if (!src || !tensor_bytes(d, r->arg.v.data, NULL, PyArray_DATA((PyArrayObject *)src), tensor_nbytes(r)))
         Py_CLEAR(r);
     Py_XDECREF(src);
     Py_XDECREF(view);
@@ -407,12 +407,12 @@ static PyObject *queue_copy(Tensor *to, Tensor *from, PyObject *to_keep, PyObjec
 {
     hooks h;
     eas_launch l = {0};
-    eas_device *d = on_host(to) && !on_host(from) ? from->device : to->device;
-    eas_copy_way way = on_host(d == to->device ? from : to) && !eas_device_has_host_memory(d)
+    eas_device *d = tensor_on_host(to) && !tensor_on_host(from) ? from->device : to->device;
+    eas_copy_way way = tensor_on_host(d == to->device ? from : to) && !eas_device_has_host_memory(d)
                          ? (d == to->device ? EAS_COPY_TO : EAS_COPY_FROM)
                          : EAS_COPY_WITHIN;
     void *hold[2] = {to_keep, from_keep};
-    if (!on_host(to) && !on_host(from) && to->device != from->device)
+    if (!tensor_on_host(to) && !tensor_on_host(from) && to->device != from->device)
         return py_fail(PyExc_ValueError, "a copy between '%s' and '%s' goes through the host: use .to()",
                        eas_device_name(to->device), eas_device_name(from->device));
     hooks_init(&l, &h);
@@ -423,7 +423,7 @@ static PyObject *queue_copy(Tensor *to, Tensor *from, PyObject *to_keep, PyObjec
     l.release = hold_release;
     if (stream != Py_None && !(l.stream = stream_arg(stream, "stream", d)))
         return NULL;
-    eas_status st = eas_device_copy_on(d, way, to->arg.v.data, from->arg.v.data, nbytes_of(to), &l);
+    eas_status st = eas_device_copy_on(d, way, to->arg.v.data, from->arg.v.data, tensor_nbytes(to), &l);
     return st == EAS_OK ? Py_NewRef(Py_None) : py_raise(st);
 }
 static PyObject *copy_either(PyObject *o, PyObject *args, PyObject *kw, bool into)
@@ -468,185 +468,6 @@ static PyObject *tensor_to(PyObject *o, PyObject *args, PyObject *kw)
     Tensor *moved = tensor_copy(t, d);
     Py_DECREF(t);
     return (PyObject *)moved;
-}
-
-/* ---- eas.tensor and friends ---- */
-static PyObject *list_array(PyObject *data, PyArray_Descr *d) /* nested lists: Python floats become float32 */
-{
-    PyObject *a = tensor_to_array(data, d, NPY_ARRAY_DEFAULT);
-    if (!a || d || PyArray_TYPE((PyArrayObject *)a) != NPY_FLOAT64)
-        return a;
-    PyObject *f = PyArray_CastToType((PyArrayObject *)a, PyArray_DescrFromType(NPY_FLOAT32), 0);
-    Py_DECREF(a);
-    return f;
-}
-static bool speaks_dlpack(PyObject *o) { return PyObject_HasAttr((PyObject *)Py_TYPE(o), N.__dlpack__); }
-
-static PyObject *as_array(PyObject *data, PyArray_Descr *d) /* steals d */
-{
-    if (PyArray_Check(data) && !d)
-        return Py_NewRef(data);
-    if (PyArray_Check(data) || PyArray_IsScalar(data, Generic) || PyObject_CheckBuffer(data))
-        return tensor_to_array(data, d, NPY_ARRAY_FORCECAST);
-    return list_array(data, d);
-}
-Tensor *tensor_wrap(PyObject *data, PyObject *dtype)
-{
-    eas_dtype dt = EAS_F32;
-    bool cast = dtype && dtype != Py_None;
-    if (cast && !py_to_dtype(dtype, "dtype", &dt))
-        return NULL;
-    Tensor *t = NULL;
-    if (tensor_check(data))
-        t = (Tensor *)Py_NewRef(data);
-    else if (!PyArray_Check(data) && speaks_dlpack(data))
-        t = (Tensor *)tensor_from_dlpack(data, Py_None);
-    if (!t && PyErr_Occurred())
-        return NULL;
-    if (t && (!cast || t->arg.dtype == dt))
-        return t;
-    eas_device *d = t ? t->device : G.cpu;
-    int num = cast ? py_dtype_to_npy(dt) : 0;
-    PyObject *src = num < 0 ? NULL : t ? tensor_numpy((PyObject *)t, NULL) : Py_NewRef(data);
-    Py_XDECREF(t);
-    PyObject *a = src ? as_array(src, cast ? PyArray_DescrFromType(num) : NULL) : NULL;
-    Py_XDECREF(src);
-    Tensor *r = a ? tensor_from_array((PyArrayObject *)a) : NULL;
-    Py_XDECREF(a);
-    if (!r || r->device == d)
-        return r;
-    Tensor *back = tensor_copy(r, d);
-    Py_DECREF(r);
-    return back;
-}
-static PyObject *eas_tensor(PyObject *m, PyObject *args, PyObject *kw)
-{
-    (void)m;
-    static char *names[] = {"data", "device", "dtype", NULL};
-    PyObject *data, *device = Py_None, *dtype = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$OO:tensor", names, &data, &device, &dtype))
-        return NULL;
-    eas_device *d = device == Py_None && tensor_check(data) ? ((Tensor *)data)->device : py_device(device);
-    Tensor *t = d ? tensor_wrap(data, dtype) : NULL;
-    if (!t || t->device == d)
-        return (PyObject *)t;
-    Tensor *moved = tensor_copy(t, d);
-    Py_DECREF(t);
-    return (PyObject *)moved;
-}
-static int shape_of(PyObject *o, int64_t *shape) /* the rank, or -1 */
-{
-    Py_ssize_t n = 1;
-    PyObject *one[1] = {o}, *seq = NULL, **items = one;
-    if (!PyIndex_Check(o)) {
-        if (!(seq = PySequence_Fast(o, "shape must be an int or a sequence of ints")))
-            return -1;
-        n = PySequence_Fast_GET_SIZE(seq);
-        items = PySequence_Fast_ITEMS(seq);
-    }
-    int rank = n > NPY_MAXDIMS ? (py_fail(PyExc_ValueError, "at most %d dims", NPY_MAXDIMS), -1) : (int)n;
-    for (int i = 0; i < rank; i++) {
-        shape[i] = PyNumber_AsSsize_t(items[i], PyExc_OverflowError);
-        if (shape[i] < 0 && !PyErr_Occurred())
-            py_fail(PyExc_ValueError, "shape must not be negative, got %lld", (long long)shape[i]);
-        if (PyErr_Occurred())
-            rank = -1;
-    }
-    Py_XDECREF(seq);
-    return rank;
-}
-static Tensor *empty_from(PyObject *args, PyObject *kw, const char *format)
-{
-    static char *names[] = {"shape", "device", "dtype", NULL};
-    PyObject *shape, *device = Py_None, *dtype = Py_None;
-    int64_t dims[NPY_MAXDIMS];
-    eas_dtype dt = EAS_F32;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, format, names, &shape, &device, &dtype))
-        return NULL;
-    eas_device *d = py_device(device);
-    if (!d || (dtype != Py_None && !py_to_dtype(dtype, "dtype", &dt)))
-        return NULL;
-    int rank = shape_of(shape, dims);
-    return rank < 0 ? NULL : tensor_new(d, dt, rank, dims);
-}
-static PyObject *eas_empty(PyObject *m, PyObject *args, PyObject *kw)
-{
-    (void)m;
-    return (PyObject *)empty_from(args, kw, "O|$OO:empty");
-}
-static PyObject *empty_shared(PyObject *m, PyObject *args, PyObject *kw)
-{
-    (void)m;
-    static char *names[] = {"nbytes", "device", NULL};
-    PyObject *device = Py_None;
-    long long n;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "L|$O:empty_shared", names, &n, &device))
-        return NULL;
-    eas_device *d = py_device(device);
-    int64_t shape = n;
-    if (n < 0)
-        return py_fail(PyExc_ValueError, "nbytes must not be negative, got %lld", n);
-    return d ? (PyObject *)tensor_alloc_by(eas_buffer_new_shared, d, EAS_U8, 1, &shape) : NULL;
-}
-/* Every element the same, by its bytes. */
-static Tensor *fill(Tensor *t, const char *bytes)
-{
-    size_t n = t ? nbytes_of(t) : 0, size = t ? eas_dtype_size((eas_dtype)t->arg.dtype) : 1;
-    if (!n)
-        return t;
-    bool here = on_host(t);
-    char *to = here ? t->arg.v.data : PyMem_RawMalloc(n);
-    if (!to)
-        return Py_DECREF(t), (Tensor *)PyErr_NoMemory();
-    for (size_t i = 0; bytes && i < n; i += size)
-        memcpy(to + i, bytes, size);
-    if (!bytes)
-        memset(to, 0, n);
-    if (here)
-        return t;
-    int ok = tensor_bytes(t->device, t->arg.v.data, NULL, to, n);
-    PyMem_RawFree(to);
-    if (!ok)
-        Py_CLEAR(t);
-    return t;
-}
-static PyObject *eas_zeros(PyObject *m, PyObject *args, PyObject *kw)
-{
-    (void)m;
-    return (PyObject *)fill(empty_from(args, kw, "O|$OO:zeros"), NULL);
-}
-static PyObject *eas_ones(PyObject *m, PyObject *args, PyObject *kw)
-{
-    (void)m;
-    static const uint64_t ones[EAS_NDTYPES] = {
-        [EAS_F16] = 0x3c00, [EAS_BF16] = 0x3f80, [EAS_F32] = 0x3f800000, [EAS_F64] = 0x3ff0000000000000};
-    Tensor *t = empty_from(args, kw, "O|$OO:ones");
-    if (!t)
-        return NULL;
-    size_t size = eas_dtype_size((eas_dtype)t->arg.dtype);
-    uint64_t one = ones[t->arg.dtype] ? ones[t->arg.dtype] : 1;
-    char bytes[8];
-    for (size_t k = 0; k < size; k++)
-        bytes[k] = (char)(one >> 8 * (PY_LITTLE_ENDIAN ? k : size - 1 - k));
-    return (PyObject *)fill(t, bytes);
-}
-static PyObject *eas_empty_like(PyObject *m, PyObject *args, PyObject *kw)
-{
-    (void)m;
-    static char *names[] = {"x", "device", "dtype", NULL};
-    PyObject *x, *device = Py_None, *dtype = Py_None;
-    eas_dtype dt;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$OO:empty_like", names, &x, &device, &dtype))
-        return NULL;
-    Tensor *t = tensor_wrap(x, NULL), *r = NULL;
-    if (!t)
-        return NULL;
-    eas_device *d = device == Py_None ? t->device : py_device(device);
-    dt = (eas_dtype)t->arg.dtype;
-    if (d && (dtype == Py_None || py_to_dtype(dtype, "dtype", &dt)))
-        r = tensor_new(d, dt, t->ndim, t->dims);
-    Py_DECREF(t);
-    return (PyObject *)r;
 }
 
 /* ---- attributes ---- */
@@ -746,8 +567,9 @@ static PyObject *tensor_to_torch(PyObject *o, PyObject *args, PyObject *kw)
 static PyObject *tensor_repr(PyObject *o)
 {
     PyObject *shape = get_shape(o, NULL),
-             *a = shape ? on_host((Tensor *)o) ? tensor_array_view((Tensor *)o) : tensor_fetch((Tensor *)o)
-                        : NULL,
+             *a = shape
+                    ? tensor_on_host((Tensor *)o) ? tensor_array_view((Tensor *)o) : tensor_fetch((Tensor *)o)
+                    : NULL,
              *text = NULL;
     if (shape && !a)
         PyErr_Clear();
@@ -874,16 +696,16 @@ static PyObject *device_facts(PyObject *m, PyObject *unused)
 }
 #define KW(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
 static PyMethodDef functions[] = {
-    {"tensor", KW(eas_tensor),
+    {"tensor", KW(tensor_new_tensor),
      "tensor(data, *, device=None, dtype=None)\n--\n\nA tensor over data: arrays, torch tensors and DLPack producers on the cpu without a copy; "
      "nested lists; tensors."},
-    {"empty", KW(eas_empty),
+    {"empty", KW(tensor_new_empty),
      "empty(shape, *, device=None, dtype=None)\n--\n\nA tensor of float32 unless told otherwise; its elements are arbitrary."},
-    {"zeros", KW(eas_zeros), "zeros(shape, *, device=None, dtype=None)\n--\n\nA tensor of zeros."},
-    {"ones", KW(eas_ones), "ones(shape, *, device=None, dtype=None)\n--\n\nA tensor of ones."},
-    {"empty_like", KW(eas_empty_like),
+    {"zeros", KW(tensor_new_zeros), "zeros(shape, *, device=None, dtype=None)\n--\n\nA tensor of zeros."},
+    {"ones", KW(tensor_new_ones), "ones(shape, *, device=None, dtype=None)\n--\n\nA tensor of ones."},
+    {"empty_like", KW(tensor_new_empty_like),
      "empty_like(x, *, device=None, dtype=None)\n--\n\nA tensor of x's shape, dtype and device."},
-    {"empty_shared", KW(empty_shared),
+    {"empty_shared", KW(tensor_new_shared),
      "empty_shared(nbytes, *, device): a tensor of uint8 in memory that host and device share"},
     {"from_dlpack", KW(eas_from_dlpack),
      "from_dlpack(x, *, device=None, copy=None)\n--\n\nA tensor over what x.__dlpack__() gives (or over a DLPack capsule). Copied if copy is True or "

@@ -391,13 +391,32 @@ static eas_status interrupted(const dev_launch *l)
     return base_fail(EAS_ERR_INTERRUPTED, "kernel %s was interrupted", l->ir->name);
 }
 
+/* Is an output also an input, as in an update in place? */
+static bool in_place(const dev_launch *l)
+{
+    const eas_ir *ir = l->ir;
+    for (int i = 0; i < ir->nparams; i++)
+        for (int k = 0; k < ir->nparams && ir->params[i].write; k++)
+            if (l->slot[k] == l->slot[i] && ir->params[k].read)
+                return true;
+    return false;
+}
+
+/* Outputs that do not fit the caches are written with non-temporal stores. Those are wrong for an update in
+ * place: a line that was read is in the cache, the store evicts it, and the next vector of the line is read
+ * from memory again. */
+static bool streams(const dev_launch *l, uint64_t bytes)
+{
+    return bytes > dev_cache_bytes() / 2 && !in_place(l);
+}
+
 static work work_of(dev_code *c, const dev_launch *l, uint64_t bytes)
 {
     return (work){.code = c,
                   .call = {.slot = l->slot,
                            .count = l->count,
                            .grid = {l->grid[0], l->grid[1], l->grid[2]},
-                           .flags = bytes > dev_cache_bytes() / 2 ? GEN_STREAM : 0,
+                           .flags = streams(l, bytes) ? GEN_STREAM : 0,
                            .look = look},
                   .lock = PTHREAD_MUTEX_INITIALIZER,
                   .opts = l->opts,

@@ -1,30 +1,16 @@
 /* comm_ranks.c: the engine whose ranks are processes: collectives made of messages (transport.h), watched
  * over by watch.c.
  *
- * A call becomes streams: each moves one stretch of memory to or from one member, in chunks of CHUNK bytes,
- * WINDOW of them under way at a time. All collectives are direct: a member sends each block straight to
- * its destination, so the bytes are those of the best algorithms (comm_bytes), and a reduction has all
- * operands in one place and joins them in the tree that all engines share.
- *
- *   all_gather, all_to_all, gather, scatter, ppermute   one stream a pair
- *   broadcast                                           a binomial tree: streams to children begin when the
- *                                                       one from the parent is done
- *   barrier                                             dissemination: round k sends to the member 2^k
- *                                                       further and waits for the one 2^k before
- *   reduce_scatter                                      every member's part goes to its owner (FIRST), chunk
- *                                                       by chunk into staging memory; complete chunks are
- *                                                       reduced at once
- *   all_reduce                                          the same, and reduced chunks go to all others at once
- *                                                       (SECOND); two members with small operands swap them
- *                                                       whole
+ * A call becomes streams (comm_streams.c). This file moves them: it issues chunks as their window allows,
+ * reduces chunks that are complete, and retires calls.
  *
  * Messages are matched by tags: the call's number in its group, the half of the algorithm, and a hash of the
- * group and of everything that members must agree on. Calls that differ never meet; the
- * watch finds out. Two pending calls of one tag would be confused, so the second waits for the first.
- * Everything moves when somebody calls start, wait or poll: no thread is needed.
+ * group and of everything that members must agree on. Calls that differ never meet; the watch finds out. Two
+ * pending calls of one tag would be confused, so the second waits for the first. Everything moves when
+ * somebody calls start, wait or poll: no thread is needed.
  */
 #include "comm_fast.h"
-#include "comm_ranks.h"
+#include "comm_streams.h"
 #include "reduce.h"
 
 #include <errno.h>
@@ -34,44 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WINDOW = 4, FIRST = 0, SECOND = 1, CHECK = 2 };
 static const size_t CHUNK = 256 << 10;
-
-typedef enum stream_kind { SEND, RECV, SEND_REDUCED, RECV_REDUCED } stream_kind;
-
-typedef struct stream {
-    stream_kind kind;
-    uint8_t half; /* FIRST or SECOND */
-    int peer; /* rank */
-    char *at; /* NULL: staging memory */
-    size_t bytes;
-    int needs; /* streams before this one that must be done first: all of index < needs */
-    int before; /* RECV_REDUCED: the stream that sends what stands there now; -1: none */
-    uint32_t issued, done, chunks;
-    transport_request under_way[WINDOW];
-} stream;
-
-struct comm_request {
-    size_t room; /* bytes allocated */
-    comm_request *next; /* pending calls, oldest first */
-    comm_call call;
-    comm_record record;
-    uint64_t hash;
-    uint32_t tag;
-    bool complete;
-    bool library; /* the transport's own reduction; there are no streams */
-    transport_request at_library;
-    /* reductions */
-    bool reduces, swaps;
-    char *own, *into; /* this member's part of its operand, and where the result goes */
-    size_t part; /* bytes of that part */
-    size_t chunk; /* bytes of a chunk in all streams of this call */
-    uint32_t reduced, nparts; /* chunks */
-    char *staging; /* `slots` chunks of each other member */
-    uint32_t slots;
-    int nstreams;
-    stream *streams;
-};
 
 typedef struct ranks {
     comm base;
@@ -88,169 +37,6 @@ typedef struct ranks {
 } ranks;
 
 static ranks *ranks_of(comm *c) { return (ranks *)(void *)c; }
-
-/* ---- streams ---- */
-
-static uint32_t chunks_of(const comm_request *r, size_t bytes)
-{
-    return bytes ? (uint32_t)((bytes + r->chunk - 1) / r->chunk) : 0;
-}
-
-static stream *add_stream(comm_request *r, stream_kind kind, int half, int member, const void *at,
-                          size_t bytes)
-{
-    stream *s = &r->streams[r->nstreams++];
-    s->kind = kind, s->half = (uint8_t)half;
-    s->peer = r->call.group->ranks[member];
-    s->at = (char *)(uintptr_t)at;
-    s->bytes = bytes;
-    s->chunks = r->call.op == COMM_barrier ? 1 : chunks_of(r, bytes); /* a barrier's message is empty */
-    s->needs = 0, s->before = -1;
-    s->issued = s->done = 0;
-    return s;
-}
-
-/* Members in an order that begins after this one, so that not all send to the same one first. */
-static int member_at(const comm_group *g, int i) { return (g->me + i) % g->n; }
-
-static void copy_own(const comm_request *r, size_t to, size_t from, size_t bytes)
-{
-    if (bytes && (char *)r->call.recv + to != (const char *)r->call.send + from)
-        memcpy((char *)r->call.recv + to, (const char *)r->call.send + from, bytes);
-}
-
-static void lay_exchange(comm_request *r, size_t b) /* all_gather and all_to_all */
-{
-    const comm_group *g = r->call.group;
-    bool cuts = r->call.op == COMM_all_to_all;
-    size_t me = (size_t)g->me;
-    copy_own(r, me * b, cuts ? me * b : 0, b);
-    for (int i = 1; i < g->n; i++) {
-        int from = member_at(g, g->n - i), to = member_at(g, i);
-        add_stream(r, RECV, FIRST, from, (char *)r->call.recv + (size_t)from * b, b);
-        add_stream(r, SEND, FIRST, to, (const char *)r->call.send + (cuts ? (size_t)to * b : 0), b);
-    }
-}
-
-static void lay_gather(comm_request *r, size_t b)
-{
-    const comm_group *g = r->call.group;
-    if (g->me != r->call.root) {
-        add_stream(r, SEND, FIRST, r->call.root, r->call.send, b);
-        return;
-    }
-    copy_own(r, (size_t)g->me * b, 0, b);
-    for (int i = 1; i < g->n; i++)
-        add_stream(r, RECV, FIRST, member_at(g, i), (char *)r->call.recv + (size_t)member_at(g, i) * b, b);
-}
-
-static void lay_scatter(comm_request *r, size_t b)
-{
-    const comm_group *g = r->call.group;
-    if (g->me != r->call.root) {
-        add_stream(r, RECV, FIRST, r->call.root, r->call.recv, b);
-        return;
-    }
-    copy_own(r, 0, (size_t)g->me * b, b);
-    for (int i = 1; i < g->n; i++)
-        add_stream(r, SEND, FIRST, member_at(g, i), (const char *)r->call.send + (size_t)member_at(g, i) * b,
-                   b);
-}
-
-static void lay_permute(comm_request *r, size_t b)
-{
-    int me = r->call.group->me, to = r->call.to, from = r->call.from;
-    if (from < 0 && b)
-        memset(r->call.recv, 0, b);
-    if (from == me)
-        copy_own(r, 0, 0, b);
-    else if (from >= 0)
-        add_stream(r, RECV, FIRST, from, r->call.recv, b);
-    if (to >= 0 && to != me)
-        add_stream(r, SEND, FIRST, to, r->call.send, b);
-}
-
-/* Places count from the root; the parent of a place is that place without its lowest bit. */
-static void lay_broadcast(comm_request *r, size_t b)
-{
-    const comm_group *g = r->call.group;
-    int n = g->n, root = r->call.root, place = (g->me - root + n) % n;
-    const void *data = r->call.recv;
-    if (place)
-        add_stream(r, RECV, FIRST, ((place & (place - 1)) + root) % n, r->call.recv, b);
-    else
-        copy_own(r, 0, 0, b), data = r->call.send;
-    int bit = 1;
-    while (place + bit < n && !(place & bit))
-        bit *= 2;
-    for (bit /= 2; bit; bit /= 2) /* the largest subtree first */
-        if (place + bit < n)
-            add_stream(r, SEND, FIRST, (place + bit + root) % n, data, b)->needs = place ? 1 : 0;
-}
-
-static void lay_barrier(comm_request *r)
-{
-    const comm_group *g = r->call.group;
-    for (int step = 1; step < g->n; step *= 2) {
-        int before = r->nstreams;
-        add_stream(r, RECV, FIRST, (g->me - step + g->n) % g->n, &r->tag, 0);
-        add_stream(r, SEND, FIRST, (g->me + step) % g->n, &r->tag, 0)->needs = before;
-    }
-}
-
-static bool swaps(const comm_call *k, size_t b)
-{
-    return k->op == COMM_all_reduce && k->group->n == 2 && b <= COMM_SWAP;
-}
-
-static void lay_reduction(comm_request *r, size_t b)
-{
-    const comm_call *k = &r->call;
-    const comm_group *g = k->group;
-    uint64_t n = (uint64_t)g->n, count = (uint64_t)k->count, size = eas_dtype_size(k->dtype);
-    bool scatters = k->op == COMM_reduce_scatter, whole = swaps(k, b);
-    /* own part first: the staging memory of other members follows the order of their streams */
-    for (int i = 0; i < g->n; i++) {
-        int m = member_at(g, i);
-        size_t lo = scatters ? (size_t)m * b : whole ? 0 : comm_part(count, (uint64_t)m, n) * size;
-        size_t len = scatters || whole ? b : comm_part(count, (uint64_t)m + 1, n) * size - lo;
-        if (!i) {
-            r->reduces = true, r->swaps = whole;
-            r->own = (char *)(uintptr_t)k->send + lo, r->into = (char *)k->recv + (scatters ? 0 : lo),
-            r->part = len;
-            r->nparts = chunks_of(r, len);
-            continue;
-        }
-        add_stream(r, RECV, FIRST, m, NULL, r->part);
-        add_stream(r, SEND, FIRST, m, (const char *)k->send + lo, len);
-        if (scatters || whole)
-            continue;
-        int sends = r->nstreams - 1;
-        add_stream(r, SEND_REDUCED, SECOND, m, r->into, r->part);
-        add_stream(r, RECV_REDUCED, SECOND, m, (char *)k->recv + lo, len)->before = sends;
-    }
-}
-
-static void lay(comm_request *r)
-{
-    size_t b = (size_t)r->call.count * eas_dtype_size(r->call.dtype);
-    switch (r->call.op) {
-    case COMM_all_gather:
-    case COMM_all_to_all: lay_exchange(r, b); break;
-    case COMM_gather: lay_gather(r, b); break;
-    case COMM_scatter: lay_scatter(r, b); break;
-    case COMM_ppermute: lay_permute(r, b); break;
-    case COMM_broadcast: lay_broadcast(r, b); break;
-    case COMM_barrier: lay_barrier(r); break;
-    default: lay_reduction(r, b);
-    }
-}
-
-static int most_streams(const comm_call *k)
-{
-    int n = k->group->n;
-    return k->op == COMM_barrier ? 64 : comm_op_reduces(k->op) ? 4 * n : 2 * n;
-}
 
 /* ---- progress ---- */
 
@@ -343,10 +129,10 @@ static void reduce_chunk(comm_request *r)
     const comm_group *g = k->group;
     size_t from = (size_t)r->reduced * r->chunk, n = r->part - from < r->chunk ? r->part - from : r->chunk;
     /* laid out by new_request */
-    const void *few[64], **in = g->n <= 64 ? few : (const void **)(void *)(r->streams + most_streams(k));
+    const void *few[64], **in = g->n <= 64 ? few : (const void **)(void *)(r->streams + streams_most(k));
     in[g->me] = r->own + from;
     for (int i = 1; i < g->n; i++)
-        in[member_at(g, i)] = staging_of(r, i - 1, r->reduced);
+        in[streams_member(g, i)] = staging_of(r, i - 1, r->reduced);
     reduce_blocks(k->red, k->dtype, g->n, in, 1, (void *const[]){r->into + from},
                   (int64_t)(n / eas_dtype_size(k->dtype)));
     r->reduced++;
@@ -366,7 +152,7 @@ static eas_status move_library(ranks *x, comm_request *r, bool *moved)
 {
     int done = 0, code = x->t->test(&r->at_library, &done);
     if (code)
-        return transport_failed(x, r, r->call.group->ranks[member_at(r->call.group, 1)], code);
+        return transport_failed(x, r, r->call.group->ranks[streams_member(r->call.group, 1)], code);
     r->complete = done;
     *moved |= r->complete;
     return EAS_OK;
@@ -425,7 +211,7 @@ static int awaited(ranks *x, const comm_request *r, uint64_t *signs, bool *left)
     int peer = -1;
     *signs = 0, *left = false;
     for (int i = 1; r->library && i < r->call.group->n; i++) { /* any of them */
-        int rank = r->call.group->ranks[member_at(r->call.group, i)];
+        int rank = r->call.group->ranks[streams_member(r->call.group, i)];
         *signs += watch_signs(x->w, rank);
         if (peer < 0 || (!*left && watch_left(x->w, rank)))
             peer = rank, *left = watch_left(x->w, rank);
@@ -540,9 +326,9 @@ static void give_memory(ranks *x, comm_request *r)
 /* reduce_chunk's pointers lie behind the streams, for groups of more than 64. */
 static comm_request *new_request(ranks *x, const comm_call *k)
 {
-    int most = most_streams(k), n = k->group->n;
+    int most = streams_most(k), n = k->group->n;
     size_t b = (size_t)k->count * eas_dtype_size(k->dtype),
-           part = swaps(k, b) || k->op == COMM_reduce_scatter ? b : b / (size_t)n + 8;
+           part = streams_swap(k, b) || k->op == COMM_reduce_scatter ? b : b / (size_t)n + 8;
     size_t chunk = comm_op_reduces(k->op) ? CHUNK : 4 * CHUNK;
     if (comm_op_reduces(k->op) && part < chunk)
         chunk = (part + 63) / 64 * 64;
@@ -632,7 +418,7 @@ static eas_status check_claims(ranks *x, comm_request *r, const comm_call *k)
     if (q) {
         q->record = r->record;
         q->tag = tag_of(x, k->group, r->record.number, 0x5eed);
-        lay(q);
+        streams_lay(q);
         for (int i = 0; i < q->nstreams; i++)
             q->streams[i].half = CHECK;
         uint64_t counted = x->wire.bytes[COMM_all_gather];
@@ -660,7 +446,7 @@ static eas_status begin_library(ranks *x, comm_request *r)
     pthread_mutex_lock(&x->lock);
     int code = fast_start(x->t, k, &r->at_library);
     if (code)
-        st = transport_failed(x, r, k->group->ranks[member_at(k->group, 1)], code);
+        st = transport_failed(x, r, k->group->ranks[streams_member(k->group, 1)], code);
     else {
         x->wire.bytes[k->op] += comm_bytes(k); /* what MPI sends is not told: counted as if sent as ours */
         append(x, r);
@@ -681,7 +467,7 @@ static eas_status begin(ranks *x, comm_request *r, const comm_call *k)
     bool moved;
     if (r->library)
         return begin_library(x, r);
-    lay(r);
+    streams_lay(r);
     pthread_mutex_lock(&x->lock);
     while (!st && (same = of_same_tag(x, r->tag))) {
         pthread_mutex_unlock(&x->lock);

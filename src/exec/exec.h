@@ -1,6 +1,6 @@
 /* exec.h: from a flat graph to kernels that run.
  *
- *   fuse.c     which nodes share a kernel
+ *   fuse.c     which nodes share a kernel; fuse_cost.c what they cost, fuse_map.c how they lie in the space
  *   index.c    the value of a node at an index: views, gathers, pads are arithmetic on indices
  *   lower.c    a group of nodes as a kernel: which dims are blocks, which are loops; parameters
  *   lower_*.c  groups around a matrix product, a scan, a scatter, a sort
@@ -110,6 +110,14 @@ static inline bool fused_stored(const fusion *f, uint32_t p)
 }
 static inline uint8_t cut_of(const fusion *f, uint32_t i) { return f->cuts ? f->cuts[i] : 0; }
 eas_status merge_groups(fusion *f); /* merge.c */
+/* fuse_cost.c: fills cost, len, users, heavy, tail and reads of every place. A node whose cost is at most
+ * FUSE_CHEAP is computed again in each group that uses it; FUSE_LONG: chains from this length on are cut. */
+enum { FUSE_CHEAP = 2, FUSE_LONG = 64 };
+void fuse_costs(fusion *f);
+bool fuse_kept(const place *x);
+/* fuse_map.c: group grp uses node x, by this map (NULL: at indices of its own); many: x may be in several */
+void fuse_push(fusion *f, uint32_t x, uint32_t grp, const int8_t *map, bool many);
+void fuse_push_inputs(fusion *f, uint32_t i); /* all inputs of i, where i is */
 /* How input k of p lies in the space if p lies by map; false: not simply. */
 bool map_input(const pgraph *g, const pnode *p, int k, const int8_t *map, int8_t *to);
 /* Of reductions: is d one of the axes? Which dim of the result is dim d of the input, if it is none? */

@@ -1,294 +1,28 @@
 /* fuse.c: which nodes share a kernel.
  *
- * From results to inputs: a node joins the one group that uses it where it can be computed there, is computed
- * again in each of several where that costs next to nothing, and otherwise gets memory and a group of its
- * own. A group iterates over a space; each member knows how its dims lie in it (place.map) as long as that is
- * simple. Reductions join when their axes are exactly the dims of the space that their users broadcast over
- * (softmax, layer norm), or when their users do not see the axes at all (what follows a sum). Matrix products
- * and scans take what follows them element by element.
+ * Problem: a node that is computed where it is used needs no memory, but a kernel can only iterate over one
+ * space, and what several kernels compute is computed several times.
+ *
+ * Idea: one walk from results to inputs (nodes are in topological order, so all users of a node are settled
+ * before it). Each node is put in one of three places: in the one group that uses it, if it can be computed
+ * there; in each of several groups, if that costs next to nothing (fuse_cost.c); else it gets memory and a
+ * group of its own. A group iterates over a space. Each member knows how its dims lie in the space
+ * (place.map) as long as that is a selection of dims; a member that is read through a slice, a pad or data is
+ * read "at indices of its own" (index.c). A reduction joins if its axes are exactly the dims of the space
+ * that its users broadcast over (softmax, layer norm), or if its users do not see the axes at all (what
+ * follows a sum: the axes become new inner dims of the space). Matrix products and scans become the core of
+ * the group of what follows them element by element. Afterwards merge.c joins groups that can run as one
+ * kernel.
+ *
+ * Assumed: decisions are never revised, so each may use only what users have said (place.many, map, ways). A
+ * node must be settled after all of its users: a pass that breaks the order of the list breaks this walk. A
+ * group that turns out too large for a kernel is not repaired here; the plan fuses again with cuts (cut.c).
  */
 #include "exec.h"
 
-enum { CHEAP = 2, HEAVY = -1, FREE = 8, ROW_MAX = 1 << 15, CONCAT_MAX = 4, LONG = 64 };
+enum { ROW_MAX = 1 << 15, CONCAT_MAX = 4 };
 
 eas_dim shape_count(int rank, const eas_dim *shape) { return dim_product(rank, shape); }
-
-/* ---- cost of computing a node where it is used ---- */
-
-/* Will it be in memory, in C order? */
-static bool own_memory(const pnode *p)
-{
-    switch (p->kind) {
-    case KIND_LEAF: return !p->nwords;
-    case KIND_MATMUL:
-    case KIND_SORT:
-    case KIND_COMPACT:
-    case KIND_SCATTER:
-    case KIND_RESULT: return true;
-    default: return false;
-    }
-}
-
-/* Does the reshape of x to p make one dim of several? Then an index into p must be taken apart, with
- * divisions; splitting dims only multiplies and adds. */
-static bool joins_dims(const pnode *p, const pnode *x)
-{
-    int i = 0;
-    for (int k = 0; k < x->rank; k++) {
-        eas_dim whole = x->shape[k], part = 1;
-        while (part != whole) {
-            while (i < p->rank && p->shape[i] == 1)
-                i++;
-            if (i == p->rank || (part != 1 && !(dim_known(part) && dim_known(whole))))
-                return true;
-            eas_dim_apply(EAS_DIM_MUL, part, p->shape[i++], &part);
-            if (part != whole && (!dim_known(part) || !dim_known(whole) || part > whole))
-                return true;
-        }
-    }
-    return false;
-}
-
-/* What several use has memory, unless it is cheap to compute in each of them. What follows a product takes
- * the memory that the product would have. */
-static bool kept(const place *x) { return x->users > 1 && (x->cost > CHEAP || x->tail); }
-
-/* Is p all that is made of a product, element by element, or a reshape of that? */
-static bool follows_product(const fusion *f, const pnode *p)
-{
-    if (p->kind == KIND_RESHAPE)
-        return f->at[p->in[0]].tail && f->at[p->in[0]].users == 1;
-    if (p->kind != KIND_MAP && p->kind != KIND_CAST)
-        return false;
-    for (int k = 0; k < p->nin; k++) {
-        const pnode *x = pass_at(f->g, p->in[k]);
-        const place *q = &f->at[p->in[k]];
-        if ((x->kind == KIND_MATMUL || q->tail) && q->users == 1 && x->rank == p->rank &&
-            !memcmp(x->shape, p->shape, sizeof *x->shape * x->rank))
-            return true;
-    }
-    return false;
-}
-
-/* Can a reshape of x read it from memory, whatever else becomes of it? */
-static bool reshaped_in_memory(const pnode *x, const place *at)
-{
-    return own_memory(x) || kept(at) || ((x->kind == KIND_REDUCE || x->kind == KIND_ARG) && at->users > 1);
-}
-
-static int own_cost(const pgraph *g, const pnode *p, const place *at)
-{
-    switch (p->kind) {
-    case KIND_RESHAPE:
-        return joins_dims(p, pass_at(g, p->in[0])) && !reshaped_in_memory(pass_at(g, p->in[0]), &at[p->in[0]])
-                 ? CHEAP + 1
-                 : 0;
-    case KIND_MAP: {
-        const char *ir = graph_rows[p->op].ir;
-        uint16_t op = ir ? eas_op_find(ir) : 0;
-        if (!ir)
-            return 6;
-        return ir_rows[op].flags & IR_EXPAND ? 8 : op == IR_DIV || op == IR_SQRT ? 3 : 1;
-    }
-    case KIND_RANDOM: return 12;
-    case KIND_GATHER:
-    case KIND_ALONG:
-    case KIND_PAD:
-    case KIND_UPDATE: return 1;
-    case KIND_CONCAT: return p->nin;
-    case KIND_REDUCE:
-    case KIND_ARG:
-    case KIND_SCAN:
-    case KIND_MATMUL:
-    case KIND_SCATTER:
-    case KIND_SORT:
-    case KIND_COMPACT:
-    case KIND_CALL:
-    case KIND_COLLECTIVE:
-    case KIND_CONTROL: return HEAVY;
-    default: return 0;
-    }
-}
-
-/* What it takes to compute a node again, as if everything heavy below it were in memory. What needs no memory
- * at all is worth a few operations. */
-static void costs(fusion *f)
-{
-    /* nodes that passes have replaced are still in the list, and read nothing */
-    for (uint32_t i = 1; i < f->g->n.len; i++)
-        for (int k = 0; k < pass_at(f->g, i)->nin && f->uses[i]; k++)
-            f->at[pass_at(f->g, i)->in[k]].users += f->at[pass_at(f->g, i)->in[k]].users < 2;
-    for (uint32_t i = 1; i < f->g->n.len; i++) {
-        const pnode *p = pass_at(f->g, i);
-        place *q = &f->at[i];
-        int own = own_cost(f->g, p, f->at), c = own == HEAVY ? 0 : own, len = 0;
-        bool reads = p->kind == KIND_LEAF || own == HEAVY;
-        q->heavy = own == HEAVY;
-        q->tail = follows_product(f, p);
-        for (int k = 0; k < p->nin; k++) {
-            const place *x = &f->at[p->in[k]];
-            bool stored =
-                /* what others use, too, is in memory, if it is worth that: its transpose is a view */
-                p->kind == KIND_PERMUTE && x->users > 1;
-            stored |= p->kind == KIND_RESHAPE && kept(x);
-            c += own == HEAVY || stored ? 0 : x->cost;
-            len = x->len > len ? x->len : len;
-            q->heavy |= x->heavy;
-            reads |= x->reads;
-        }
-        q->reads = reads;
-        q->cost = (uint16_t)(c > UINT16_MAX ? UINT16_MAX : !reads && c <= FREE ? 0 : c);
-        q->len = (uint16_t)(len < LONG ? len + 1 : LONG);
-    }
-}
-
-/* ---- how inputs lie in the space ---- */
-
-static void push(fusion *f, uint32_t x, uint32_t grp, const int8_t *map, bool many)
-{
-    place *q = &f->at[x];
-    int rank = pass_at(f->g, x)->rank;
-    if (!q->used) {
-        q->used = true;
-        q->group = grp;
-        q->many = many;
-        q->simple = map != NULL;
-        if (map)
-            memcpy(q->map, map, (size_t)rank);
-        return;
-    }
-    if (q->group != grp || many)
-        q->many = true;
-    if (!map || (q->simple && memcmp(q->map, map, (size_t)rank)))
-        q->simple = false;
-}
-
-static void map_aligned(const pnode *p, const pnode *x, const int8_t *from, int8_t *to)
-{
-    int skip = p->rank - x->rank;
-    for (int k = 0; k < x->rank; k++)
-        to[k] = x->shape[k] == 1 && p->shape[skip + k] != 1 ? -1 : from[skip + k];
-}
-
-/* A reshape that only adds and drops dims of size 1. */
-static bool map_reshape(const pnode *p, const pnode *x, const int8_t *from, int8_t *to)
-{
-    int i = 0;
-    for (int k = 0; k < x->rank; k++) {
-        to[k] = -1;
-        if (x->shape[k] == 1)
-            continue;
-        while (i < p->rank && p->shape[i] == 1)
-            i++;
-        if (i == p->rank || p->shape[i] != x->shape[k])
-            return false;
-        to[k] = from[i++];
-    }
-    while (i < p->rank && p->shape[i] == 1)
-        i++;
-    return i == p->rank;
-}
-
-/* The index of a gather: its dims stand where the axis was. */
-static void map_gather(const pnode *p, const pnode *x, const int8_t *from, int8_t *to)
-{
-    int nbatch = (int)p->words[0], axis = (int)p->words[1];
-    for (int k = 0; k < x->rank; k++)
-        to[k] = k < nbatch ? from[k] : from[axis + k - nbatch];
-}
-
-bool map_input(const pgraph *g, const pnode *p, int k, const int8_t *map, int8_t *to)
-{
-    const pnode *x = pass_at(g, p->in[k]);
-    switch (p->kind) {
-    case KIND_MAP:
-    case KIND_CAST:
-    case KIND_BROADCAST: map_aligned(p, x, map, to); return true;
-    case KIND_PERMUTE:
-        for (int d = 0; d < p->rank; d++)
-            to[p->words[d]] = map[d];
-        return true;
-    case KIND_ALIAS: memcpy(to, map, p->rank); return true;
-    case KIND_RESHAPE: return map_reshape(p, x, map, to);
-    case KIND_GATHER:
-        if (k == 1)
-            map_gather(p, x, map, to);
-        return k == 1;
-    case KIND_ALONG:
-        if (k == 1)
-            map_aligned(p, x, map, to);
-        return k == 1;
-    case KIND_UPDATE: memcpy(to, map, p->rank); return k == 0;
-    default: return x->rank == 0;
-    }
-}
-
-/* ---- at how many indices a node is read ----
- *
- * A node is computed once for each index that its group asks for, and a chain of shifted reads (x[i] * x[i -
- * 1], of that y[i] * y[i - 2], ...) doubles them with each link: 2^k copies of the code after k links. So
- * indices have names: users element by element pass theirs on, a view makes a new one of each, and a node
- * that is read at more than PLACE_WAYS gets memory.
- */
-
-static uint32_t name_of(uint32_t of, uint32_t a, uint32_t b)
-{
-    uint64_t h = ((uint64_t)of << 32 | a) * 0x9e3779b97f4a7c15u + b;
-    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
-    return (uint32_t)(h >> 32);
-}
-
-static void add_way(place *x, uint32_t name)
-{
-    for (int i = 0; i < x->nways && i < PLACE_WAYS; i++)
-        if (x->ways[i] == name)
-            return;
-    if (x->nways < PLACE_WAYS)
-        x->ways[x->nways] = name;
-    x->nways += x->nways <= PLACE_WAYS;
-}
-
-static bool keeps_index(const pnode *p)
-{
-    return p->kind == KIND_MAP || p->kind == KIND_CAST || p->kind == KIND_ALIAS || p->kind == KIND_BROADCAST;
-}
-
-/* Input k of node i is read wherever i is. */
-static void add_ways(fusion *f, uint32_t i, int k, const int8_t *map)
-{
-    const pnode *p = pass_at(f->g, i);
-    const place *q = &f->at[i];
-    place *x = &f->at[p->in[k]];
-    if (map) {
-        uint32_t name = q->group;
-        for (int d = 0; d < pass_at(f->g, p->in[k])->rank; d++)
-            name = name_of(name, (uint32_t)map[d], 0);
-        add_way(x, name);
-        return;
-    }
-    if (q->nways == 0)
-        add_way(x, name_of(i, (uint32_t)k, 1));
-    for (int w = 0; w < q->nways && w < PLACE_WAYS; w++)
-        add_way(x, keeps_index(p) ? q->ways[w] : name_of(q->ways[w], i, 2 + (uint32_t)k));
-    if (q->nways > PLACE_WAYS)
-        x->nways = PLACE_WAYS + 1;
-}
-
-static void push_inputs(fusion *f, uint32_t i)
-{
-    const pnode *p = pass_at(f->g, i);
-    place *q = &f->at[i];
-    if (q->stored) /* read at the place of its own group, whoever wants it */
-        q->nways = 0;
-    for (int k = 0; k < p->nin; k++) {
-        int8_t map[GRAPH_MAX_RANK];
-        bool simple = q->simple && !q->many && map_input(f->g, p, k, q->map, map);
-        push(f, p->in[k], q->group, simple ? map : NULL, q->many);
-        add_ways(f, i, k, simple ? map : NULL);
-        f->at[p->in[k]].whole |= k == 0 && (p->kind == KIND_GATHER || p->kind == KIND_ALONG);
-        f->at[p->in[k]].whole |= q->whole && (p->kind == KIND_MAP || p->kind == KIND_CAST);
-    }
-}
 
 /* ---- groups ---- */
 
@@ -356,7 +90,7 @@ static void root_fold(fusion *f, uint32_t i)
             q->map[fold_kept(p, d)] = (int8_t)d;
     }
     join_fold(f, i, g);
-    push(f, p->in[0], id, map, false);
+    fuse_push(f, p->in[0], id, map, false);
 }
 
 static bool inlinable(const pnode *p)
@@ -484,7 +218,7 @@ static bool cheap_here(const fusion *f, uint32_t i, const group *g)
     if (g->kind == GROUP_CALL)
         return false;
     /* a border that many shifted reads test for is copied instead */
-    if (q->cost <= CHEAP && !(p->kind == KIND_PAD && q->nways > PLACE_WAYS))
+    if (q->cost <= FUSE_CHEAP && !(p->kind == KIND_PAD && q->nways > PLACE_WAYS))
         return true;
     if (g->kind == GROUP_SCATTER || g->kind == GROUP_SORT || g->kind == GROUP_COMPACT ||
         q->nways > PLACE_WAYS)
@@ -535,7 +269,7 @@ static bool try_fold(fusion *f, uint32_t i)
         return false;
     }
     join_fold(f, i, g);
-    push(f, p->in[0], q->group, map, false);
+    fuse_push(f, p->in[0], q->group, map, false);
     return true;
 }
 
@@ -609,7 +343,8 @@ static void push_core(fusion *f, uint32_t i)
         if ((p->kind == KIND_CALL || p->kind == KIND_CONTROL || p->kind == KIND_COLLECTIVE) &&
             pass_at(f->g, p->in[k])->kind != KIND_CONST)
             f->at[p->in[k]].root = true; /* it is read from memory, whoever else uses it */
-        push(f, p->in[k], q->group, p->kind == KIND_SCAN && k == 0 && !p->words[1] ? q->map : NULL, false);
+        fuse_push(f, p->in[k], q->group, p->kind == KIND_SCAN && k == 0 && !p->words[1] ? q->map : NULL,
+                  false);
     }
 }
 
@@ -627,11 +362,11 @@ static void take_scores(fusion *f, uint32_t i, uint32_t core, uint32_t grp, int 
     for (int k = 0; k < p->nin; k++) {
         uint32_t x = p->in[k];
         if (i == core)
-            push(f, x, grp, NULL, false);
+            fuse_push(f, x, grp, NULL, false);
         else if (x == core || (f->at[x].heavy && depth > 0 && reaches(f, x, core, depth)))
             take_scores(f, x, core, grp, depth - 1);
         else
-            push(f, x, grp, NULL, false);
+            fuse_push(f, x, grp, NULL, false);
     }
 }
 
@@ -665,7 +400,7 @@ typedef struct read_into {
 static void push_read(void *ctx, uint32_t node)
 {
     const read_into *r = ctx;
-    push(r->f, node, r->grp, NULL, false);
+    fuse_push(r->f, node, r->grp, NULL, false);
 }
 
 static void open_back(fusion *f, uint32_t k)
@@ -697,7 +432,7 @@ static void try_attention(fusion *f, uint32_t i)
     if (f->at[weights].shared)
         store_rows(f, weights, id);
     take_scores(f, scores, core, id, 10);
-    push(f, pass_at(f->g, i)->in[1], id, NULL, false);
+    fuse_push(f, pass_at(f->g, i)->in[1], id, NULL, false);
 }
 
 static group_kind core_kind(const pgraph *g, const pnode *p)
@@ -738,7 +473,7 @@ static void root_group(fusion *f, uint32_t i)
             map[k] = (int8_t)k;
         q->simple = false;
         add_root(f, i, p->in[0]);
-        push(f, p->in[0], q->group, map, false);
+        fuse_push(f, p->in[0], q->group, map, false);
         return;
     }
     q->group = open_group(f, kind, kind == GROUP_MAP ? 0 : i, p->rank, p->shape);
@@ -750,7 +485,7 @@ static void root_group(fusion *f, uint32_t i)
         f->groups.at[q->group].inner = 1u << p->words[0];
     add_root(f, i, i);
     if (kind == GROUP_MAP)
-        push_inputs(f, i);
+        fuse_push_inputs(f, i);
     else if (kind == GROUP_MATMUL)
         try_attention(f, i);
     else
@@ -804,7 +539,7 @@ static void settle(fusion *f, uint32_t i)
         q->stored = true;
         add_root(f, i, i);
         f->groups.at[q->group].size++;
-        push_inputs(f, i);
+        fuse_push_inputs(f, i);
         return;
     }
     group *g = q->many ? NULL : &f->groups.at[q->group];
@@ -825,7 +560,8 @@ static void settle(fusion *f, uint32_t i)
     }
     bool here =
         inlinable(p) && (!q->whole || by_elements(f->g, p)) &&
-        (q->many ? (q->cost <= CHEAP && q->len < LONG && !kept(q)) || (q->rows && p->kind == KIND_WINDOW)
+        (q->many ? (q->cost <= FUSE_CHEAP && q->len < FUSE_LONG && !fuse_kept(q)) ||
+                       (q->rows && p->kind == KIND_WINDOW)
                  : g->size < f->limit && (cheap_here(f, i, g) || (q->rows && g->kind == GROUP_MATMUL)));
     /* The product needs memory if its user's group cannot take it: what follows it then has that memory
      * instead, and costs no pass of its own. */
@@ -836,7 +572,7 @@ static void settle(fusion *f, uint32_t i)
     }
     if (g)
         g->size++;
-    push_inputs(f, i);
+    fuse_push_inputs(f, i);
 }
 
 /* Reductions were found from results to inputs. */
@@ -893,7 +629,7 @@ eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roo
     for (uint32_t i = g->n.len - 1; i > 0; i--) /* by what is needed itself */
         for (int k = 0; k < pass_at(g, i)->nin && f->uses[i]; k++)
             f->uses[pass_at(g, i)->in[k]]++;
-    costs(f);
+    fuse_costs(f);
     for (uint32_t i = 1; i < g->n.len; i++)
         if (cut_of(f, i) & CUT_APART) {
             f->at[i].root = true;

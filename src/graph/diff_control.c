@@ -1,24 +1,20 @@
-/* diff_control.c: derivatives of loops and branches.
+/* diff_control.c: derivatives of loops and branches in forward mode, and what both modes share.
  *
- * Forward, the body carries tangents beside its values: one loop does both. Reverse of a loop, two loops: one
- * as before that also stacks what the derivative of the body needs of each trip (residuals), and one that
- * goes the other way, with the cotangents of what is carried, and sums of the gradients of what is captured.
- * Of a branch the side that was taken runs again in the branch of its derivative. The loop that stacks
- * residuals takes the place of the one that was recorded (node_extra.wider), so nothing runs twice.
+ * Forward, the body carries tangents beside its values: one loop computes both. A branch gives values and
+ * tangents on both sides. Reverse mode: diff_control_back.c.
  *
- * Tangents have dims in front of what they are tangents of (diff.c). Carried ones must not grow from trip to
- * trip, so their types are found first, by trying.
+ * Tangents have dims in front of what they are tangents of (diff.c). A carried tangent must keep its type
+ * from trip to trip, and its type is not known before: it is found by fixed-point iteration. The body is
+ * differentiated for the types of the initial tangents; where a tangent comes out with more dims than it went
+ * in with, the placeholder is widened (hold) and the body differentiated again. Dims only grow and are those
+ * of tangents that exist, so this ends.
  */
-#include "graph.h"
-
-#include <stdio.h>
-
-/* ---- one node that gives all that another gives ---- */
+#include "diff_control.h"
 
 /* bodies that are being differentiated: their nodes belong to others, and stay as they are */
-static _Thread_local int inside;
+_Thread_local int dc_inside;
 
-bool diff_in_body(void) { return inside > 0; }
+bool diff_in_body(void) { return dc_inside > 0; }
 
 eas_node *control_source(const eas_node *result, int *index)
 {
@@ -29,29 +25,9 @@ eas_node *control_source(const eas_node *result, int *index)
     return n;
 }
 
-static void widen(eas_node *n, eas_node *result)
-{
-    eas_node *wider = node_in(result)[0], *none = NULL;
-    if (inside)
-        return;
-    node_ref(wider);
-    if (!atomic_compare_exchange_strong(&n->extra->wider, &none, wider))
-        node_unref(wider);
-}
-
 /* ---- working memory of one derivative ---- */
 
-typedef VEC(eas_node *) list;
-typedef struct work {
-    gbuild *g;
-    eas_node *n;
-    const graph_control *c;
-    eas_node **in; /* placeholders of the body by number; NULL: not used */
-    eas_node **outs; /* a copy of the body's results */
-    int nc, ns, nk; /* carried, scanned, stacked */
-} work;
-
-static void *room(gbuild *g, size_t n, size_t size)
+void *dc_room(gbuild *g, size_t n, size_t size)
 {
     void *p = calloc(n + 1, size);
     if (!p && !g->st)
@@ -59,13 +35,13 @@ static void *room(gbuild *g, size_t n, size_t size)
     return p;
 }
 
-static void push(gbuild *g, list *l, eas_node *n)
+void dc_push(gbuild *g, list *l, eas_node *n)
 {
     if (!g->st && !vec_push(l, n))
         g->st = base_fail_oom(sizeof n);
 }
 
-static eas_node *keep(gbuild *g, eas_node *n) /* a counted reference goes to the build */
+eas_node *dc_keep(gbuild *g, eas_node *n) /* a counted reference goes to the build */
 {
     if (n && !vec_push(&g->made, n)) {
         node_unref(n);
@@ -86,19 +62,19 @@ static eas_node *placeholder(gbuild *g, eas_dtype dt, int batch_dims, int rank, 
     }
     return n;
 }
-static eas_node *like(gbuild *g, const eas_node *x)
+eas_node *dc_like(gbuild *g, const eas_node *x)
 {
     return x ? placeholder(g, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), x->device) : NULL;
 }
 
-static bool begin(work *w, gbuild *g, eas_node *n)
+bool dc_begin(work *w, gbuild *g, eas_node *n)
 {
     *w = (work){.g = g, .n = n, .c = n->extra->control};
     w->nc = w->c->ncarried;
     w->ns = w->c->nscanned;
     w->nk = w->c->nstacked;
-    w->in = room(g, (size_t)w->c->nin, sizeof *w->in);
-    w->outs = room(g, (size_t)w->c->fn[0].n, sizeof *w->outs);
+    w->in = dc_room(g, (size_t)w->c->nin, sizeof *w->in);
+    w->outs = dc_room(g, (size_t)w->c->fn[0].n, sizeof *w->outs);
     if (!g->st && !w->c->branch)
         g->st = control_inputs(w->c, 0, w->in);
     for (int i = 0; i < w->c->fn[0].n && !g->st && !w->c->branch; i++)
@@ -109,7 +85,7 @@ static bool begin(work *w, gbuild *g, eas_node *n)
         if (w->in[i])
             continue;
         if (i < w->nc)
-            w->in[i] = like(g, w->outs[i]);
+            w->in[i] = dc_like(g, w->outs[i]);
         else
             w->in[i] = placeholder(g, (eas_dtype)x->dtype, x->batch_dims < x->rank ? x->batch_dims : 0,
                                    x->rank - 1, node_shape(x) + 1, x->device);
@@ -117,19 +93,14 @@ static bool begin(work *w, gbuild *g, eas_node *n)
     return !g->st;
 }
 
-static void end(work *w)
+void dc_end(work *w)
 {
     free(w->in);
     free(w->outs);
 }
 
-/* Dims in front of a tensor that is gone through, or stacked, against the trips: (trips, e dims, element) for
- * the loop, (e dims, trips, element) outside. */
-static eas_node *trips_first(gbuild *g, eas_node *t, int e) { return t && e ? gb_move(g, t, e, 0) : t; }
-static eas_node *trips_behind(gbuild *g, eas_node *t, int e) { return t && e ? gb_move(g, t, 0, e) : t; }
-
 /* Like an element of t, a tangent of what is scanned, where e dims are in front of the trips. */
-static eas_node *element_like(gbuild *g, const eas_node *t, int e, const eas_node *element)
+eas_node *dc_element_like(gbuild *g, const eas_node *t, int e, const eas_node *element)
 {
     eas_dim shape[GRAPH_MAX_RANK];
     int rank = 0;
@@ -154,7 +125,7 @@ static bool join_shapes(const eas_node *a, const eas_node *b, int *rank, eas_dim
 }
 
 /* t in the type of a placeholder. */
-static eas_node *as_type(gbuild *g, eas_node *t, const eas_node *type)
+eas_node *dc_as_type(gbuild *g, eas_node *t, const eas_node *type)
 {
     if (g->st || !type)
         return NULL;
@@ -165,7 +136,7 @@ static eas_node *as_type(gbuild *g, eas_node *t, const eas_node *type)
 }
 
 /* A placeholder in place of *type that holds t, too. true: it does already. */
-static bool hold(gbuild *g, eas_node **type, const eas_node *t, const eas_node *of)
+bool dc_hold(gbuild *g, eas_node **type, const eas_node *t, const eas_node *of)
 {
     eas_dim shape[GRAPH_MAX_RANK];
     int rank;
@@ -182,20 +153,20 @@ static bool hold(gbuild *g, eas_node **type, const eas_node *t, const eas_node *
 }
 
 /* What the body captures, in place of its placeholders. */
-static void outside(work *w, int n, eas_node **nodes)
+void dc_outside(work *w, int n, eas_node **nodes)
 {
     int first = w->c->branch ? 0 : w->nc + w->ns;
     control_replace(w->g, w->c->nin - first, w->in + first, node_in(w->n) + first, n, nodes, false);
 }
 
 /* Records the loop; results are kept by the build. */
-static void loop(gbuild *g, eas_loop *l, bool flagged, eas_node **made)
+void dc_loop(gbuild *g, eas_loop *l, bool flagged, eas_node **made)
 {
     if (g->st)
         return;
     g->st = control_loop(l, flagged, made);
     for (int i = 0; i < l->ncarried + l->nstacked && !g->st; i++)
-        keep(g, made[i]);
+        dc_keep(g, made[i]);
 }
 
 /* ---- forward ---- */
@@ -211,16 +182,16 @@ static void push_body(work *w, duals *d)
     list vars = {0}, ts = {0};
     for (int i = 0; i < w->c->nin && !g->st; i++)
         if (w->in[i] && d->type[i]) {
-            push(g, &vars, w->in[i]);
-            push(g, &ts, d->type[i]);
+            dc_push(g, &vars, w->in[i]);
+            dc_push(g, &ts, d->type[i]);
         }
-    inside++;
+    dc_inside++;
     if (!g->st)
         g->st = eas_nodes_jvp((int)vars.len, vars.at, ts.at, w->nc + w->nk, w->outs, g->lanes, d->out);
-    inside--;
+    dc_inside--;
     for (int i = 0; i < w->nc + w->nk && !g->st; i++)
         if (d->out[i]) {
-            keep(g, node_ref(d->out[i]));
+            dc_keep(g, node_ref(d->out[i]));
             eas_node_release(d->out[i]);
         }
     vec_free(&vars);
@@ -231,51 +202,53 @@ static void loop_forth(work *w, eas_node *const *t, eas_node **out)
 {
     gbuild *g = w->g;
     int nc = w->nc, ns = w->ns, nk = w->nk;
-    duals d = {room(g, (size_t)w->c->nin, sizeof(eas_node *)),
-               room(g, (size_t)(nc + nk), sizeof(eas_node *))};
+    duals d = {dc_room(g, (size_t)w->c->nin, sizeof(eas_node *)),
+               dc_room(g, (size_t)(nc + nk), sizeof(eas_node *))};
     list init = {0}, state = {0}, next = {0}, scanned = {0}, element = {0}, stacked = {0};
     for (int i = 0; i < w->c->nin && !g->st; i++) {
         int e = t[i] ? gd_extra(t[i], node_in(w->n)[i]) : 0;
         if (t[i])
-            d.type[i] = i < nc ? like(g, t[i]) : i < nc + ns ? element_like(g, t[i], e, w->in[i]) : t[i];
+            d.type[i] = i < nc      ? dc_like(g, t[i])
+                      : i < nc + ns ? dc_element_like(g, t[i], e, w->in[i])
+                                    : t[i];
     }
     for (bool settled = false; !settled && !g->st;) {
         push_body(w, &d);
         settled = true;
         for (int i = 0; i < nc && !g->st; i++)
-            settled &= hold(g, &d.type[i], d.out[i], w->outs[i]);
+            settled &= dc_hold(g, &d.type[i], d.out[i], w->outs[i]);
     }
     /* values first, then tangents; the same for what is scanned and stacked */
     for (int i = 0; i < nc && !g->st; i++) {
-        push(g, &init, node_in(w->n)[i]);
-        push(g, &state, w->in[i]);
-        push(g, &next, w->outs[i]);
+        dc_push(g, &init, node_in(w->n)[i]);
+        dc_push(g, &state, w->in[i]);
+        dc_push(g, &next, w->outs[i]);
     }
     for (int i = 0; i < nc && !g->st; i++)
         if (d.type[i]) {
-            push(g, &init, as_type(g, t[i], d.type[i]));
-            push(g, &state, d.type[i]);
-            push(g, &next, as_type(g, d.out[i], d.type[i]));
+            dc_push(g, &init, dc_as_type(g, t[i], d.type[i]));
+            dc_push(g, &state, d.type[i]);
+            dc_push(g, &next, dc_as_type(g, d.out[i], d.type[i]));
         }
     for (int dual = 0; dual < 2; dual++)
         for (int i = nc; i < nc + ns && !g->st; i++)
             if (!dual || d.type[i]) {
-                push(g, &scanned,
-                     dual ? trips_first(g, t[i], gd_extra(t[i], node_in(w->n)[i])) : node_in(w->n)[i]);
-                push(g, &element, dual ? d.type[i] : w->in[i]);
+                dc_push(g, &scanned,
+                        dual ? dc_trips_first(g, t[i], gd_extra(t[i], node_in(w->n)[i])) : node_in(w->n)[i]);
+                dc_push(g, &element, dual ? d.type[i] : w->in[i]);
             }
     for (int dual = 0; dual < 2; dual++)
         for (int i = nc; i < nc + nk && !g->st; i++)
             if (!dual || d.out[i])
-                push(g, &stacked, dual ? d.out[i] : w->outs[i]);
+                dc_push(g, &stacked, dual ? d.out[i] : w->outs[i]);
     if (!g->st) {
-        outside(w, (int)next.len, next.at);
-        outside(w, (int)stacked.len, stacked.at);
+        dc_outside(w, (int)next.len, next.at);
+        dc_outside(w, (int)stacked.len, stacked.at);
     }
-    eas_node **made = room(g, next.len + stacked.len, sizeof *made);
+    eas_node **made = dc_room(g, next.len + stacked.len, sizeof *made);
     eas_loop l = {(int)next.len,    init.at,    state.at,   next.at,          NULL,       w->c->length,
                   (int)scanned.len, scanned.at, element.at, (int)stacked.len, stacked.at, w->c->reverse};
-    loop(g, &l, w->c->conditional, made);
+    dc_loop(g, &l, w->c->conditional, made);
     if (!g->st) {
         int at = nc, behind = (int)next.len + nk;
         for (int i = 0; i < nc; i++)
@@ -283,7 +256,7 @@ static void loop_forth(work *w, eas_node *const *t, eas_node **out)
         for (int i = nc; i < nc + nk; i++)
             if (d.out[i]) {
                 int e = gd_extra(d.out[i], w->outs[i]);
-                out[i] = gd_rebatch(g, trips_behind(g, made[behind++], e), e);
+                out[i] = gd_rebatch(g, dc_trips_behind(g, made[behind++], e), e);
             }
     }
     free(made), free(d.type), free(d.out);
@@ -296,27 +269,28 @@ static void branch_forth(work *w, eas_node *const *t, eas_node **out)
 {
     gbuild *g = w->g;
     int n = w->c->fn[0].n, nin = w->c->nin;
-    eas_node **dot[2] = {room(g, (size_t)n, sizeof(eas_node *)), room(g, (size_t)n, sizeof(eas_node *))};
-    eas_node **all[2] = {room(g, 2 * (size_t)n, sizeof(eas_node *)),
-                         room(g, 2 * (size_t)n, sizeof(eas_node *))};
-    eas_node **made = room(g, 2 * (size_t)n, sizeof *made), **type = room(g, (size_t)n, sizeof *type);
+    eas_node **dot[2] = {dc_room(g, (size_t)n, sizeof(eas_node *)),
+                         dc_room(g, (size_t)n, sizeof(eas_node *))};
+    eas_node **all[2] = {dc_room(g, 2 * (size_t)n, sizeof(eas_node *)),
+                         dc_room(g, 2 * (size_t)n, sizeof(eas_node *))};
+    eas_node **made = dc_room(g, 2 * (size_t)n, sizeof *made), **type = dc_room(g, (size_t)n, sizeof *type);
     for (int f = 0; f < 2 && !g->st; f++) {
         list vars = {0}, ts = {0};
         g->st = control_inputs(w->c, f, w->in);
         for (int i = 1; i < nin && !g->st; i++)
             if (w->in[i] && t[i]) {
-                push(g, &vars, w->in[i]);
-                push(g, &ts, t[i]);
+                dc_push(g, &vars, w->in[i]);
+                dc_push(g, &ts, t[i]);
             }
-        inside++;
+        dc_inside++;
         if (!g->st)
             g->st = eas_nodes_jvp((int)vars.len, vars.at, ts.at, n, w->c->fn[f].outs, g->lanes, dot[f]);
-        inside--;
+        dc_inside--;
         for (int i = 0; i < n && !g->st; i++)
             if (dot[f][i]) {
-                keep(g, node_ref(dot[f][i]));
+                dc_keep(g, node_ref(dot[f][i]));
                 eas_node_release(dot[f][i]);
-                hold(g, &type[i], dot[f][i], w->c->fn[f].outs[i]);
+                dc_hold(g, &type[i], dot[f][i], w->c->fn[f].outs[i]);
             }
         vec_free(&vars);
         vec_free(&ts);
@@ -329,18 +303,18 @@ static void branch_forth(work *w, eas_node *const *t, eas_node **out)
             all[f][i] = w->c->fn[f].outs[i];
         for (int i = 0; i < n && !g->st; i++)
             if (type[i])
-                all[f][count++] = as_type(g, dot[f][i], type[i]);
+                all[f][count++] = dc_as_type(g, dot[f][i], type[i]);
         if (!g->st)
             g->st = control_inputs(w->c, f, w->in);
         if (!g->st)
-            outside(w, count, all[f]);
+            dc_outside(w, count, all[f]);
     }
     if (g->st)
         node_open_branches(-1);
     else
         g->st = eas_branch_end(node_in(w->n)[0], count, all[1], all[0], made);
     for (int i = 0; i < count && !g->st; i++) {
-        keep(g, node_ref(made[i]));
+        dc_keep(g, node_ref(made[i]));
         eas_node_release(made[i]);
     }
     for (int i = 0, at = n; i < n && !g->st; i++)
@@ -351,478 +325,12 @@ static void branch_forth(work *w, eas_node *const *t, eas_node **out)
 eas_status diff_control_forth(gbuild *g, eas_node *n, eas_node *const *t, eas_node **out)
 {
     work w;
-    if (begin(&w, g, n)) {
+    if (dc_begin(&w, g, n)) {
         if (w.c->branch)
             branch_forth(&w, t, out);
         else
             loop_forth(&w, t, out);
     }
-    end(&w);
-    return g->st;
-}
-
-/* ---- reverse ---- */
-
-/* All nodes below these; `stop`: where it ends, and what is met there goes on a list. */
-static void below(gbuild *g, int n, eas_node *const *roots, const diff_set *stop, diff_set *seen, list *met)
-{
-    list stack = {0};
-    for (int i = 0; i < n; i++)
-        if (roots[i])
-            push(g, &stack, roots[i]);
-    while (stack.len && !g->st) {
-        eas_node *x = stack.at[--stack.len];
-        if (diff_set_has(seen, x))
-            continue;
-        diff_set_add(g, seen, x);
-        if (stop && diff_set_has(stop, x)) {
-            push(g, met, x);
-            continue;
-        }
-        for (int i = 0; i < x->nin; i++)
-            if (!diff_set_has(seen, node_in(x)[i]))
-                push(g, &stack, node_in(x)[i]);
-    }
-    vec_free(&stack);
-}
-
-typedef struct pulls { /* the derivative of one trip */
-    eas_node **ct; /* placeholders of cotangents of the body's results; NULL: zero */
-    eas_node **grad; /* gradients of its inputs, by number; NULL: zero */
-} pulls;
-
-/* Which inputs have gradients that somebody wants: those asked for, and whatever is carried. */
-static void pull_body(work *w, const bool *wanted, pulls *p)
-{
-    gbuild *g = w->g;
-    list vars = {0}, outs = {0}, cts = {0};
-    int *which = room(g, (size_t)w->c->nin, sizeof *which);
-    for (int i = 0; i < w->c->nin && !g->st; i++)
-        if (w->in[i] && diff_float(w->in[i]) && (i < w->nc || wanted[i])) {
-            which[vars.len] = i;
-            push(g, &vars, w->in[i]);
-        }
-    for (int i = 0; i < w->nc + w->nk && !g->st; i++)
-        if (p->ct[i]) {
-            push(g, &outs, w->outs[i]);
-            push(g, &cts, p->ct[i]);
-        }
-    eas_node **grads = room(g, vars.len, sizeof *grads);
-    inside++;
-    if (!g->st)
-        g->st = eas_nodes_vjp((int)vars.len, vars.at, (int)outs.len, outs.at, cts.at, g->lanes, grads);
-    inside--;
-    memset(p->grad, 0, sizeof *p->grad * (size_t)w->c->nin);
-    for (uint32_t i = 0; i < vars.len && !g->st; i++)
-        if (grads[i]) {
-            p->grad[which[i]] = keep(g, node_ref(grads[i]));
-            eas_node_release(grads[i]);
-        }
-    free(grads), free(which);
-    vec_free(&vars), vec_free(&outs), vec_free(&cts);
-}
-
-/* A view is made again from what it is a view of: that is what is kept. */
-static bool is_view(const eas_node *n)
-{
-    switch (node_kind(n)) {
-    case KIND_RESHAPE:
-    case KIND_PERMUTE:
-    case KIND_BROADCAST:
-    case KIND_CAST:
-    case KIND_ALIAS: return n->nin == 1;
-    default: return false;
-    }
-}
-
-/* Residuals: nodes of the body, different from trip to trip, that its derivative refers to. */
-static void find_residuals(work *w, const pulls *p, list *out)
-{
-    gbuild *g = w->g;
-    diff_set body = {0}, changing = {0}, seen = {0}, kept = {0};
-    list met = {0};
-    below(g, w->nc + w->nk, w->outs, NULL, &body, NULL);
-    for (int i = 0; i < w->nc + w->ns && !g->st; i++) {
-        diff_set_add(g, &changing, w->in[i]);
-        if (!diff_set_has(&body, w->in[i]))
-            diff_set_add(g, &body, w->in[i]);
-    }
-    below(g, w->c->nin, p->grad, &body, &seen, &met);
-    for (uint32_t i = 0; i < met.len && !g->st; i++) {
-        eas_node *x = met.at[i];
-        while (is_view(x))
-            x = node_in(x)[0];
-        diff_set upstream = {0};
-        list reached = {0};
-        below(g, 1, &x, &changing, &upstream, &reached);
-        bool element = false;
-        for (int k = w->nc; k < w->nc + w->ns; k++)
-            element |= w->in[k] == x;
-        if (reached.len && !element && !diff_set_has(&kept, x)) {
-            diff_set_add(g, &kept, x);
-            push(g, out, x);
-        }
-        free(upstream.at);
-        vec_free(&reached);
-    }
-    free(body.at), free(changing.at), free(seen.at), free(kept.at);
-    vec_free(&met);
-}
-
-/* What the loop stacks already. */
-static eas_node *stacked_result(work *w, const eas_node *x)
-{
-    for (int i = w->nc; i < w->nc + w->nk; i++)
-        if (w->outs[i] == x) {
-            const struct node_out *o = &w->n->extra->outs[i];
-            int64_t word = i;
-            return gb_new(w->g, GRAPH_RESULT, o->dtype, 0, o->rank, o->shape, 1, &word, 1, &w->n);
-        }
-    return NULL;
-}
-
-/* The loop once more, with residuals stacked: (trips, ...) each. */
-static void stack_residuals(work *w, const list *residuals, eas_node **stacks)
-{
-    gbuild *g = w->g;
-    list next = {0}, stacked = {0};
-    uint32_t there = 0;
-    for (uint32_t i = 0; i < residuals->len; i++)
-        there += (stacks[i] = stacked_result(w, residuals->at[i])) != NULL;
-    if (there == residuals->len)
-        return;
-    for (int i = 0; i < w->nc; i++)
-        push(g, &next, w->outs[i]);
-    for (int i = 0; i < w->nk; i++)
-        push(g, &stacked, w->outs[w->nc + i]);
-    for (uint32_t i = 0; i < residuals->len; i++)
-        if (!stacks[i])
-            push(g, &stacked, residuals->at[i]);
-    if (!g->st) {
-        outside(w, (int)next.len, next.at);
-        outside(w, (int)stacked.len, stacked.at);
-    }
-    eas_node **made = room(g, next.len + stacked.len, sizeof *made);
-    eas_loop l = {w->nc, node_in(w->n),         w->in,         next.at,          NULL,       w->c->length,
-                  w->ns, node_in(w->n) + w->nc, w->in + w->nc, (int)stacked.len, stacked.at, w->c->reverse};
-    loop(g, &l, false, made);
-    if (!g->st && next.len + stacked.len)
-        widen(w->n, made[0]);
-    int at = w->nc + w->nk;
-    for (uint32_t i = 0; i < residuals->len && !g->st; i++)
-        stacks[i] = stacks[i] ? stacks[i] : made[at++];
-    free(made);
-    vec_free(&next), vec_free(&stacked);
-}
-
-typedef struct backward { /* the loop that goes back */
-    list init, state, next, scanned, element, stacked;
-} backward;
-
-static void carry(gbuild *g, backward *b, eas_node *init, eas_node *state, eas_node *next)
-{
-    push(g, &b->init, init);
-    push(g, &b->state, state);
-    push(g, &b->next, next);
-}
-
-static void go_through(gbuild *g, backward *b, eas_node *tensor, eas_node *element)
-{
-    push(g, &b->scanned, tensor);
-    push(g, &b->element, element);
-}
-
-/* ---- gradients of matrices, after the loop ----
- *
- * The gradient of a captured matrix is a sum over trips of x^T c: x from a stack, c from the way back. Rather
- * than adding to it trip by trip, the loop stacks c, and one product over the rows of all trips (pass/rows.c)
- * follows it. */
-typedef struct late {
-    eas_node *x; /* the stack; NULL: summed up in the loop */
-    int c; /* which of what is stacked beside gradients of elements */
-} late;
-
-static eas_node *stack_of(const work *w, const list *residuals, eas_node *const *stacks, const eas_node *x)
-{
-    for (uint32_t i = 0; i < residuals->len; i++)
-        if (residuals->at[i] == x)
-            return stacks[i];
-    for (int i = w->nc; i < w->nc + w->ns; i++)
-        if (w->in[i] == x)
-            return node_in(w->n)[i];
-    return NULL;
-}
-
-static bool sum_late(const work *w, const list *residuals, eas_node *const *stacks, const eas_node *n,
-                     list *cts, late *out)
-{
-    enum { TALL = 4 };
-    if (w->g->st || w->g->lanes || node_kind(n) != KIND_MATMUL || n->rank != 2 || n->batch_dims ||
-        node_kind(node_in(n)[0]) != KIND_PERMUTE)
-        return false;
-    eas_node *x = node_in(node_in(n)[0])[0], *c = node_in(n)[1], *stack = stack_of(w, residuals, stacks, x);
-    if (!stack || stack->rank != 3 || stack->batch_dims || x->rank != 2 || x->batch_dims || c->rank != 2 ||
-        c->batch_dims)
-        return false;
-    const eas_dim rows = node_shape(x)[0], cols = node_shape(x)[1];
-    if (!dim_known(rows) || !dim_known(cols) || rows > TALL * cols ||
-        stack_of(w, residuals, stacks, c)) /* many rows: products are good as they are */
-        return false;
-    uint32_t k = 0;
-    while (k < cts->len && cts->at[k] != c)
-        k++;
-    if (k == cts->len)
-        push(w->g, cts, c);
-    *out = (late){stack, (int)k};
-    return true;
-}
-
-/* cs: (trips, rows, columns), as x is */
-static eas_node *summed_late(gbuild *g, eas_node *x, eas_node *cs)
-{
-    eas_dim shape[3];
-    if (g->st || !x || !cs)
-        return NULL;
-    shape[0] = node_shape(x)[0];
-    shape[1] = node_shape(x)[2];
-    shape[2] = node_shape(cs)[2];
-    eas_node *turned = gb_permute(g, x, (int[]){0, 2, 1});
-    eas_node *each = turned ? gb_new(g, GRAPH_MATMUL, (eas_dtype)cs->dtype, 0, 3, shape, 0, NULL, 2,
-                                     (eas_node *[]){turned, cs})
-                            : NULL;
-    return each ? gb_reduce(g, GRAPH_REDUCE_SUM, each, 1, false) : NULL;
-}
-
-static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node **grads)
-{
-    gbuild *g = w->g;
-    int nc = w->nc, ns = w->ns, nk = w->nk, nin = w->c->nin;
-    pulls p = {room(g, (size_t)(nc + nk), sizeof(eas_node *)), room(g, (size_t)nin, sizeof(eas_node *))};
-    list residuals = {0}, cts = {0};
-    late *after = room(g, (size_t)nin, sizeof *after);
-    backward b = {0};
-    for (int i = 0; i < nc + nk && !g->st; i++)
-        if (ct[i])
-            p.ct[i] =
-                i < nc ? like(g, ct[i]) : element_like(g, ct[i], gd_extra(ct[i], w->outs[i]) - 1, w->outs[i]);
-    for (bool settled = false; !settled && !g->st;) {
-        pull_body(w, wanted, &p);
-        settled = true;
-        for (int i = 0; i < nc && !g->st; i++)
-            settled &= hold(g, &p.ct[i], p.grad[i], w->outs[i]);
-    }
-    if (!g->st)
-        find_residuals(w, &p, &residuals);
-    eas_node **stacks = room(g, residuals.len, sizeof *stacks), **slot = room(g, residuals.len, sizeof *slot);
-    if (!g->st)
-        stack_residuals(w, &residuals, stacks);
-    /* what is carried back: cotangents, then sums of the gradients of what is captured */
-    for (int i = 0; i < nc && !g->st; i++)
-        if (p.ct[i])
-            carry(g, &b, as_type(g, ct[i], p.ct[i]), p.ct[i], as_type(g, p.grad[i], p.ct[i]));
-    int sums = (int)b.next.len;
-    for (int i = nc + ns; i < nin && !g->st; i++)
-        if (wanted[i] && p.grad[i] && !sum_late(w, &residuals, stacks, p.grad[i], &cts, &after[i])) {
-            eas_node *sum = like(g, p.grad[i]);
-            carry(g, &b, as_type(g, NULL, sum), sum, gd2(g, GRAPH_ADD, sum, p.grad[i]));
-        }
-    for (uint32_t i = 0; i < residuals.len && !g->st; i++) {
-        slot[i] = like(g, residuals.at[i]);
-        go_through(g, &b, stacks[i], slot[i]);
-    }
-    for (int i = nc; i < nc + ns && !g->st; i++)
-        go_through(g, &b, node_in(w->n)[i], w->in[i]);
-    for (int i = nc; i < nc + nk && !g->st; i++)
-        if (p.ct[i])
-            go_through(g, &b, trips_first(g, ct[i], gd_extra(ct[i], w->outs[i]) - 1), p.ct[i]);
-    for (int i = nc; i < nc + ns && !g->st; i++)
-        if (wanted[i] && p.grad[i])
-            push(g, &b.stacked, p.grad[i]);
-    const int elements = (int)b.stacked.len;
-    for (uint32_t i = 0; i < cts.len && !g->st; i++)
-        push(g, &b.stacked, cts.at[i]);
-    if (!g->st) { /* residuals come from their stacks */
-        control_replace(g, (int)residuals.len, residuals.at, slot, (int)b.next.len, b.next.at, false);
-        control_replace(g, (int)residuals.len, residuals.at, slot, (int)b.stacked.len, b.stacked.at, false);
-        outside(w, (int)b.next.len, b.next.at);
-        outside(w, (int)b.stacked.len, b.stacked.at);
-    }
-    eas_node **made = room(g, b.next.len + b.stacked.len, sizeof *made);
-    eas_loop l = {(int)b.next.len, b.init.at,          b.state.at,   b.next.at,    NULL,
-                  w->c->length,    (int)b.scanned.len, b.scanned.at, b.element.at, (int)b.stacked.len,
-                  b.stacked.at,    !w->c->reverse};
-    if (b.next.len + b.stacked.len)
-        loop(g, &l, false, made);
-    if (!g->st) {
-        int at = 0, behind = (int)b.next.len;
-        for (int i = 0; i < nc; i++)
-            if (p.ct[i]) {
-                grads[i] = wanted[i] ? made[at] : NULL;
-                at++;
-            }
-        at = sums;
-        for (int i = nc + ns; i < nin; i++)
-            if (wanted[i] && p.grad[i])
-                grads[i] = after[i].x ? summed_late(g, after[i].x, made[behind + elements + after[i].c])
-                                      : made[at++];
-        for (int i = nc; i < nc + ns && !g->st; i++)
-            if (wanted[i] && p.grad[i]) {
-                int e = gd_extra(p.grad[i], w->in[i]);
-                grads[i] = trips_behind(g, made[behind++], e);
-            }
-        for (int i = 0; i < nin && !g->st; i++)
-            if (grads[i])
-                grads[i] = gd_rebatch(g, grads[i],
-                                      gd_extra(grads[i], node_in(w->n)[i]) + node_in(w->n)[i]->batch_dims);
-    }
-    free(made), free(stacks), free(slot), free(p.ct), free(p.grad), free(after);
-    vec_free(&residuals), vec_free(&cts);
-    vec_free(&b.init), vec_free(&b.state), vec_free(&b.next), vec_free(&b.scanned), vec_free(&b.element),
-        vec_free(&b.stacked);
-}
-
-/* A loop with a condition and a bound, as one of so many trips in which the state stays once the condition
- * fails. Then that is differentiated. */
-static void bounded_back(work *w, eas_node *const *ct, const bool *wanted, eas_node **grads)
-{
-    gbuild *g = w->g;
-    int nc = w->nc;
-    eas_node **next = room(g, (size_t)nc, sizeof *next), **made = room(g, (size_t)nc, sizeof *made),
-             **chosen = room(g, (size_t)nc, sizeof *chosen);
-    list vars = {0}, outs = {0}, cts = {0};
-    node_open_branches(1);
-    for (int i = 0; i < nc && !g->st; i++)
-        next[i] = w->outs[i];
-    if (!g->st)
-        /* recorded again, so that it belongs to the branch */
-        control_replace(g, nc, w->in, w->in, nc, next, false);
-    if (!g->st)
-        outside(w, nc, next);
-    if (g->st)
-        node_open_branches(-1);
-    else
-        g->st = eas_branch_end(w->in[0], nc, next, w->in, chosen);
-    for (int i = 0; i < nc && !g->st; i++) {
-        keep(g, node_ref(chosen[i]));
-        eas_node_release(chosen[i]);
-    }
-    eas_loop l = {nc, node_in(w->n), w->in, chosen, NULL, w->c->length, 0, NULL, NULL, 0, NULL, 0};
-    loop(g, &l, false, made);
-    int *which = room(g, (size_t)w->c->nin, sizeof *which);
-    for (int i = 0; i < w->c->nin && !g->st; i++) {
-        bool twice = false; /* a tensor that is carried and captured has one gradient, for both */
-        for (uint32_t k = 0; k < vars.len; k++)
-            twice |= vars.at[k] == node_in(w->n)[i];
-        if (wanted[i] && !twice) {
-            which[vars.len] = i;
-            push(g, &vars, node_in(w->n)[i]);
-        }
-    }
-    for (int i = 0; i < nc && !g->st; i++)
-        if (ct[i]) {
-            push(g, &outs, made[i]);
-            push(g, &cts, ct[i]);
-        }
-    eas_node **got = room(g, vars.len, sizeof *got);
-    if (!g->st)
-        g->st = eas_nodes_vjp((int)vars.len, vars.at, (int)outs.len, outs.at, cts.at, g->lanes, got);
-    for (uint32_t k = 0; k < vars.len && !g->st; k++) {
-        grads[which[k]] = got[k] ? keep(g, node_ref(got[k])) : NULL;
-        eas_node_release(got[k]);
-    }
-    free(next), free(made), free(chosen), free(got), free(which);
-    vec_free(&vars), vec_free(&outs), vec_free(&cts);
-}
-
-/* The derivative of the side that was taken, which runs again for it. */
-static void branch_back(work *w, eas_node *const *ct, const bool *wanted, eas_node **grads)
-{
-    gbuild *g = w->g;
-    int n = w->c->fn[0].n, nin = w->c->nin;
-    eas_node **side[2] = {room(g, (size_t)nin, sizeof(eas_node *)), room(g, (size_t)nin, sizeof(eas_node *))};
-    eas_node **type = room(g, (size_t)nin, sizeof *type), **made = room(g, (size_t)nin, sizeof *made);
-    for (int f = 0; f < 2 && !g->st; f++) {
-        list vars = {0}, outs = {0}, cts = {0};
-        g->st = control_inputs(w->c, f, w->in);
-        for (int i = 1; i < nin && !g->st; i++)
-            if (w->in[i] && wanted[i])
-                push(g, &vars, w->in[i]);
-        for (int i = 0; i < n && !g->st; i++)
-            if (ct[i]) {
-                push(g, &outs, w->c->fn[f].outs[i]);
-                push(g, &cts, ct[i]);
-            }
-        eas_node **got = room(g, vars.len, sizeof *got);
-        inside++;
-        if (!g->st)
-            g->st = eas_nodes_vjp((int)vars.len, vars.at, (int)outs.len, outs.at, cts.at, g->lanes, got);
-        inside--;
-        for (int i = 1, k = 0; i < nin && !g->st; i++)
-            if (w->in[i] && wanted[i]) {
-                if (got[k]) {
-                    side[f][i] = keep(g, node_ref(got[k]));
-                    hold(g, &type[i], got[k], node_in(w->n)[i]);
-                    eas_node_release(got[k]);
-                }
-                k++;
-            }
-        free(got);
-        vec_free(&vars), vec_free(&outs), vec_free(&cts);
-    }
-    int count = 0;
-    node_open_branches(1);
-    for (int f = 0; f < 2 && !g->st; f++) {
-        count = 0;
-        for (int i = 1; i < nin && !g->st; i++)
-            if (type[i])
-                side[f][count++] = as_type(g, side[f][i], type[i]);
-        if (!g->st)
-            g->st = control_inputs(w->c, f, w->in);
-        if (!g->st)
-            outside(w, count, side[f]);
-    }
-    if (g->st)
-        node_open_branches(-1);
-    else
-        g->st = eas_branch_end(node_in(w->n)[0], count, side[1], side[0], made);
-    for (int i = 0; i < count && !g->st; i++) {
-        keep(g, node_ref(made[i]));
-        eas_node_release(made[i]);
-    }
-    for (int i = 1, k = 0; i < nin && !g->st; i++)
-        if (type[i])
-            grads[i] = made[k++];
-    free(side[0]), free(side[1]), free(type), free(made);
-}
-
-static eas_status unbounded(const eas_node *n)
-{
-    char file[256];
-    int line = 0;
-    bool known = node_place(n, file, sizeof file, &line);
-    char at[300] = "";
-    if (known)
-        snprintf(at, sizeof at, " at %s:%d", file, line);
-    return base_fail(
-        EAS_ERR_VALUE,
-        "eager.while_loop%s: reverse mode keeps something of each trip, so it must know how many there can be: give max_steps=",
-        at);
-}
-
-eas_status diff_control_back(gbuild *g, eas_node *n, eas_node *const *ct, const bool *wanted,
-                             eas_node **grads)
-{
-    work w;
-    if (begin(&w, g, n)) {
-        if (w.c->branch)
-            branch_back(&w, ct, wanted, grads);
-        else if (w.c->conditional && w.c->length == DIM_NONE)
-            g->st = unbounded(n);
-        else if (w.c->conditional)
-            bounded_back(&w, ct, wanted, grads);
-        else
-            loop_back(&w, ct, wanted, grads);
-    }
-    end(&w);
+    dc_end(&w);
     return g->st;
 }

@@ -6,12 +6,13 @@
  * are physical too; rules turn the user's logical ones into them.
  *
  *   dim.c         sizes that are expressions in symbols
- *   node.c        nodes: making, counting, looking
- *   control.c     loops and branches: functions cut out of the graph around them
- *   shard.c       how tensors lie on a mesh: rules, and specs that follow from specs
- *   call_share.c  how a call of a kernel can be cut, as its user tells
- *   op.c          the table of operations (op.def), promotion of dtypes
- *   op_<family>.c the rules of one family of operations
+ *   node.c        nodes: memory, reference counts, properties
+ *   node_number.c numbers as nodes
+ *   node_call.c   nodes with several results: calls of kernels and host functions, collectives
+ *   control.c     loops and branches as nodes, control_loop.c loops, control_cut.c functions cut out of the
+ * graph shard.c       how tensors lie on a mesh: rules, and specs that follow from specs call_share.c  how a
+ * call of a kernel can be cut, as its user tells op.c          the table of operations (op.def), promotion of
+ * dtypes op_<family>.c the rules of one family of operations
  */
 #ifndef GRAPH_H
 #define GRAPH_H
@@ -332,6 +333,7 @@ eas_status node_collective(int nwords, const int64_t *words, int n, eas_node *co
                            eas_node **results);
 eas_status node_extra_copy(const node_extra *e, node_extra **out); /* what it says of kernels and loops */
 void node_extra_free(node_extra *e);
+void node_forget_numbers(void); /* node_number.c: the thread ends */
 /* A call of a function of the host's. Results are counted as users count. */
 eas_status node_native(const struct eas_native *fn, int nin, eas_node *const *in, int nouts,
                        const eas_node_type *outs, int nnumbers, const eas_dim *numbers, eas_node **results);
@@ -464,13 +466,14 @@ eas_node *gb_spread(gbuild *g, eas_node *x, int rank); /* a number per batch, ag
 eas_dtype graph_wide_dtype(eas_dtype dt); /* a float dtype that holds dt's numbers, for integers too */
 eas_dtype graph_compute_dtype(eas_dtype dt); /* f32 for halves: what composites compute in */
 
-/* ---- diff.c: derivatives; gd_* build them. What a tangent's dims are is told there ---- */
+/* ---- diff_build.c: derivatives are built by gd_*. What a tangent's dims are is told in diff.c ---- */
 eas_node *gd1(gbuild *g, uint16_t op, eas_node *x);
 /* element by element, physical shapes aligned at the end */
 eas_node *gd2(gbuild *g, uint16_t op, eas_node *x, eas_node *y);
 eas_node *gd_where(gbuild *g, eas_node *c, eas_node *x, eas_node *y);
-/* part of the structure: it is no number of the user's */
+/* a number that is part of the structure, not one of the user's, whose value may change from run to run */
 eas_node *gd_num(gbuild *g, const eas_node *like, double v);
+eas_node *gd_const(gbuild *g, eas_dtype dt, double v);
 eas_node *gd_fill(gbuild *g, eas_dtype dt, double v, int batch_dims, int rank, const eas_dim *shape);
 eas_node *gd_rebatch(gbuild *g, eas_node *x, int batch_dims); /* the same with other batch_dims */
 eas_node *gd_stop(gbuild *g, eas_node *x); /* the same, as a constant */
@@ -509,7 +512,7 @@ diff_back(gbuild *g, eas_node *n, int i,
           /* what cotangent ct of n adds to that of input i, before it is summed over what was broadcast */
           eas_node *ct);
 
-/* diff_control.c: loops and branches. One entry for each input or result; NULL: zero */
+/* diff_control.c, diff_control_back.c: loops and branches. One entry for each input or result; NULL: zero */
 eas_status diff_control_forth(gbuild *g, eas_node *n, eas_node *const *t, eas_node **out);
 eas_status diff_control_back(gbuild *g, eas_node *n, eas_node *const *ct, const bool *wanted,
                              eas_node **grads);

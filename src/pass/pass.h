@@ -88,6 +88,10 @@ uint32_t pass_filter_gradient(pgraph *g, const pnode *p);
 /* an element-wise node of a reshape as a reshape of one; 0: as it is */
 uint32_t pass_move_reshape(pgraph *g, const pnode *p);
 
+/* ---- pads.c ---- */
+/* an addition of zero-padded parts that lie side by side, as a concatenation; 0: as it is */
+uint32_t pass_join_pads(pgraph *g, const pnode *p);
+
 /* ---- attend.c ---- */
 /* a KIND_REDUCE of softmax(s) * (x @ y), without that matrix; 0: as it is */
 uint32_t pass_row_sums(pgraph *g, const pnode *p);

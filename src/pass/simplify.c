@@ -515,6 +515,8 @@ static uint32_t simpler(pgraph *g, const pnode *p)
             return pass_add(g, &q);
         }
         r = simple_map(g, p);
+        if (!r && !g->st && p->op == GRAPH_ADD)
+            r = pass_join_pads(g, p);
         return r || g->st ? r : pass_move_reshape(g, p);
     }
     default: return 0;
