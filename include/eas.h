@@ -611,6 +611,12 @@ EAS_API eas_status eas_buffer_adopt(eas_device *d, void *handle, void (*done)(vo
 EAS_API void *eas_device_handle(eas_device *d, const void *address, size_t *offset);
 /* of its first byte, in the device's own space; offsets may be added */
 EAS_API void *eas_buffer_address(const eas_buffer *b);
+EAS_API const void *eas_buffer_read(const eas_buffer *b); /* the same, to be read only */
+/* The caller will not write to the memory any more, so that the library may keep what it computes from it:
+ * weights are laid out for products once, not at every call (docs/caches.md). Tensors that were computed and
+ * those of files are sealed. Who asks for the address by eas_buffer_address or eas_buffer_host may write to it
+ * from then on. */
+EAS_API void eas_buffer_seal(eas_buffer *b);
 
 /* Freed buffers are kept for the next request of their size: see docs/devices.md. Bytes are those taken
  * from the device. */
@@ -1457,6 +1463,7 @@ typedef struct eas_lazy_stats {
     uint64_t kernels; /* kernels made */
     uint64_t steps; /* launches and copies done */
     uint64_t live_nodes;
+    uint64_t pack_bytes, pack_hits; /* factors of products that are kept laid out; how often one was used */
 } eas_lazy_stats;
 EAS_API eas_lazy_stats eas_lazy_stats_get(void); /* of lazy tensors, since the process began */
 

@@ -625,7 +625,12 @@ static eas_value input_value(lower *l, const pnode *p, int k, const lindex *at, 
 static eas_value map_value(lower *l, const pnode *p, const lindex *at, const int8_t *map)
 {
     eas_value x[3];
-    for (int i = 0; i < p->nin; i++)
+    int rest = p->nin;
+    if (p->op == GRAPH_FMA) { /* of a chain the sum comes first: factors are read just before they are used */
+        rest = 2;
+        x[2] = input_value(l, p, 2, at, map);
+    }
+    for (int i = 0; i < rest; i++)
         x[i] = input_value(l, p, i, at, map);
     return p->kind == KIND_CAST ? eas_builder_cast(l->b, x[0], (eas_dtype)p->dtype) : low_emit(l, p, x);
 }

@@ -303,9 +303,15 @@ static eas_status add_group(making *m, uint32_t grp)
     }
     const int parts = group_parts(m->f, g);
     m->packed[0] = m->packed[1] = SLOT_NONE;
-    for (int i = 0; i < parts && !st; i++)
-        if (!g->packed || pack_copies(m->f, g, i))
-            st = add_lowered(m, grp, i);
+    for (int i = 0; i < parts && !st; i++) {
+        if (g->packed && !pack_copies(m->f, g, i))
+            continue;
+        st = add_lowered(m, grp, i);
+        if (!st && g->packed && i != PACK_PRODUCT) {
+            plan_step *s = &m->steps.at[m->steps.len - 1];
+            s->packs = packs_can_keep(s, m->slots.at);
+        }
+    }
     return st;
 }
 
