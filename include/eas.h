@@ -262,9 +262,15 @@ EAS_API eas_value eas_builder_join(eas_builder *b, eas_value x, eas_value y); /*
 
 /* Random numbers by Philox-4x32-10: the same bits for the same seed and offset on every device. All are
  * integers; shapes broadcast. philox: the four u32 words of one step; stream (0: none) is the upper half
- * of the counter. rand: from its first words, f32. rand_int: i64 in [lo, hi), a range of at most 2^32. */
-/* u32; [0, 1); mean 0, deviation 1 */
-typedef enum eas_rand_kind { EAS_RAND_BITS, EAS_RAND_UNIFORM, EAS_RAND_NORMAL } eas_rand_kind;
+ * of the counter. rand: from its first words. rand_int: i64 in [lo, hi), a range of at most 2^32. */
+typedef enum eas_rand_kind {
+    EAS_RAND_BITS, /* u32 */
+    EAS_RAND_UNIFORM, /* f32 in [0, 1) */
+    EAS_RAND_NORMAL, /* f32, mean 0, deviation 1 */
+    EAS_RAND_BITS64, /* the same in u64 and f64 */
+    EAS_RAND_UNIFORM64,
+    EAS_RAND_NORMAL64
+} eas_rand_kind;
 EAS_API void eas_builder_philox(eas_builder *b, eas_value seed, eas_value offset, eas_value stream,
                                 eas_value words[4]);
 EAS_API eas_value eas_builder_rand(eas_builder *b, eas_value seed, eas_value offset, eas_rand_kind kind);
@@ -605,6 +611,12 @@ EAS_API eas_status eas_buffer_adopt(eas_device *d, void *handle, void (*done)(vo
 EAS_API void *eas_device_handle(eas_device *d, const void *address, size_t *offset);
 /* of its first byte, in the device's own space; offsets may be added */
 EAS_API void *eas_buffer_address(const eas_buffer *b);
+EAS_API const void *eas_buffer_read(const eas_buffer *b); /* the same, to be read only */
+/* The caller will not write to the memory any more, so that the library may keep what it computes from it:
+ * weights are laid out for products once, not at every call (docs/caches.md). Tensors that were computed and
+ * those of files are sealed. Who asks for the address by eas_buffer_address or eas_buffer_host may write to it
+ * from then on. */
+EAS_API void eas_buffer_seal(eas_buffer *b);
 
 /* Freed buffers are kept for the next request of their size: see docs/devices.md. Bytes are those taken
  * from the device. */
@@ -1073,7 +1085,7 @@ EAS_API eas_status eas_nodes_checkpoint(int nout, eas_node *const *results, int 
 /* ---- how tensors lie on a mesh ---------------------------------------------------------------------- */
 
 /* Metadata: nothing runs on more than one device because of it. Axes of the mesh are told by their number. */
-enum { EAS_MAX_RANK = 16, EAS_MESH_AXES = 16, EAS_MAX_FACTORS = 512, EAS_DIM_FACTORS = 16 };
+enum { EAS_MAX_RANK = 32, EAS_MESH_AXES = 16, EAS_MAX_FACTORS = 512, EAS_DIM_FACTORS = 16 };
 typedef struct eas_mesh {
     int naxes; /* EAS_MESH_AXES at most */
     int64_t sizes[EAS_MESH_AXES];
@@ -1451,6 +1463,7 @@ typedef struct eas_lazy_stats {
     uint64_t kernels; /* kernels made */
     uint64_t steps; /* launches and copies done */
     uint64_t live_nodes;
+    uint64_t pack_bytes, pack_hits; /* factors of products that are kept laid out; how often one was used */
 } eas_lazy_stats;
 EAS_API eas_lazy_stats eas_lazy_stats_get(void); /* of lazy tensors, since the process began */
 

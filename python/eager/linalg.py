@@ -38,6 +38,12 @@ __all__ = [
 
 
 # ---- norms ----
+def _largest(x, axis, keepdims=False):
+    """The largest element; 0 where there is none, as the norm of nothing is."""
+    empty = any(isinstance(n, int) and n == 0 for n in x.shape)
+    return (_e.sum if empty else _e.max)(x, axis, keepdims)
+
+
 def vector_norm(x, *, axis=None, keepdims=False, ord=2):
     """The p-norm of vectors: ord a number, inf, -inf or 0 (how many are not 0). axis None: of all elements."""
     x = _floats(x)
@@ -47,7 +53,7 @@ def vector_norm(x, *, axis=None, keepdims=False, ord=2):
     if ord == 0:
         return _e.sum(_ops["cast"](size != 0, dtype=size.dtype), axis, keepdims)
     if ord == math.inf:
-        return _e.max(size, axis, keepdims)
+        return _largest(size, axis, keepdims)
     if ord == -math.inf:
         return _e.min(size, axis, keepdims)
     if ord == 1:
@@ -65,12 +71,12 @@ def matrix_norm(x, *, keepdims=False, ord="fro"):
         out = vector_norm(x, axis=(-2, -1), keepdims=keepdims)
     elif ord in (2, -2, "nuc"):
         s = svdvals(x)
-        out = _e.sum(s, axis=-1) if ord == "nuc" else _e.max(s, axis=-1) if ord == 2 else _e.min(s, axis=-1)
+        out = _e.sum(s, axis=-1) if ord == "nuc" else _largest(s, -1) if ord == 2 else _e.min(s, axis=-1)
         out = _ops["unsqueeze"](out, (-2, -1)) if keepdims else out
     elif ord in (1, -1, math.inf, -math.inf):
         columns = abs(ord) == 1
         sums = _e.sum(_e.abs(x), axis=-2 if columns else -1, keepdims=True)
-        out = (_e.max if ord > 0 else _e.min)(sums, axis=(-2, -1), keepdims=keepdims)
+        out = (_largest if ord > 0 else _e.min)(sums, axis=(-2, -1), keepdims=keepdims)
     else:
         raise ValueError(f"eager.linalg.matrix_norm: ord must be 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, got {ord!r}")
     return _back(out, dtype)

@@ -127,9 +127,9 @@ static eas_status read_flag(const trips *t, const eas_buffer *b, bool *out)
     uint8_t flag = 0;
     eas_status st = EAS_OK;
     if (eas_device_has_host_memory(t->device))
-        flag = *(const uint8_t *)eas_buffer_address(b);
+        flag = *(const uint8_t *)b->mem;
     else
-        st = eas_device_copy(NULL, &flag, t->device, eas_buffer_address(b), 1, t->around->hooks);
+        st = eas_device_copy(NULL, &flag, t->device, b->mem, 1, t->around->hooks);
     *out = flag != 0;
     return st;
 }
@@ -137,9 +137,8 @@ static eas_status read_flag(const trips *t, const eas_buffer *b, bool *out)
 static eas_status copy_within(const trips *t, eas_buffer *to, const eas_buffer *from)
 {
     size_t n = eas_buffer_size(to);
-    return n ? eas_device_copy(t->device, eas_buffer_address(to), t->device, eas_buffer_address(from), n,
-                               t->around->hooks)
-             : EAS_OK;
+    dev_buffer_changes(to);
+    return n ? eas_device_copy(t->device, to->mem, t->device, from->mem, n, t->around->hooks) : EAS_OK;
 }
 
 static void fill_numbers(trips *t, const control_fn *f)
@@ -172,6 +171,8 @@ static void set_view(eas_buffer *view, const eas_buffer *of, size_t bytes, int64
     view->owned = false;
     view->done = NULL;
     view->host = NULL;
+    view->sealed = false;
+    view->packs = NULL;
     view->mem = (char *)of->mem + bytes * (size_t)at;
     view->size = bytes;
 }

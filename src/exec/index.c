@@ -526,13 +526,61 @@ static eas_value along_value(lower *l, const pnode *p, const lindex *at)
     return low_value(l, p->in[0], to, NULL);
 }
 
+/* ---- random numbers ---- */
+
+static int draw_shift(eas_rand_kind kind) { return kind < EAS_RAND_BITS64 ? 2 : 1; }
+
+/* Number `turn` of a counter's. */
+static eas_value draw_turn(lower *l, const pnode *p, eas_value key, eas_value counter, int turn)
+{
+    eas_value v[4];
+    return ir_rand_all(l->b, key, counter, (eas_rand_kind)p->words[0], v) ? v[turn] : 0;
+}
+
+/* Of element i: all numbers of its counter, and the one that is its own. */
+static eas_value draw_at(lower *l, const pnode *p, eas_value key, eas_value first, eas_value i)
+{
+    const int shift = draw_shift((eas_rand_kind)p->words[0]), n = 1 << shift;
+    eas_value v[4], lanes = low_int(l, DRAW_LANES),
+                    unit = low_bin(l, "floordiv", i, low_int(l, DRAW_LANES * n)),
+                    turn = low_bin(l, "and", low_bin(l, "floordiv", i, lanes), low_int(l, n - 1));
+    eas_value counter =
+        low_bin(l, "add", low_bin(l, "mul", unit, lanes), low_bin(l, "and", i, low_int(l, DRAW_LANES - 1)));
+    if (!ir_rand_all(l->b, key, low_bin(l, "add", first, counter), (eas_rand_kind)p->words[0], v))
+        return 0;
+    for (int k = 1; k < n; k++)
+        v[0] = choose(l, low_bin(l, "eq", turn, low_int(l, k)), v[k], v[0]);
+    return v[0];
+}
+
+static eas_value draw_first(lower *l, const pnode *p, const lindex *at, const int8_t *map)
+{
+    return eas_builder_cast(l->b, low_value(l, p->in[1], at, map), EAS_I64);
+}
+
 static eas_value random_value(lower *l, const pnode *p, const lindex *at)
 {
     int prefix = pass_at(l->g, p->in[0])->rank;
-    eas_value ok, lane = low_offset(l, p->rank - prefix, p->shape + prefix, at + prefix, &ok);
-    eas_value key = low_value(l, p->in[0], at, NULL), first = low_value(l, p->in[1], at, NULL);
-    return eas_builder_rand(l->b, key, low_bin(l, "add", eas_builder_cast(l->b, first, EAS_I64), lane),
-                            (eas_rand_kind)p->words[0]);
+    eas_value ok, i = low_offset(l, p->rank - prefix, p->shape + prefix, at + prefix, &ok);
+    return draw_at(l, p, low_value(l, p->in[0], at, NULL), draw_first(l, p, at, NULL), i);
+}
+
+/* At the group's own index. */
+static eas_value random_mapped(lower *l, const pnode *p, const int8_t *map)
+{
+    eas_dim own[MAX_DIMS], strides[MAX_DIMS] = {0};
+    eas_value key = low_value(l, p->in[0], NULL, map), first = draw_first(l, p, NULL, map), ok;
+    draw_strides(l->g, p, own);
+    for (int k = 0; k < p->rank; k++) /* the last dim of a run counts */
+        if (map[k] >= 0 && p->shape[k] != 1 && l->mlast[l->mdim[map[k]]] == map[k])
+            strides[l->mdim[map[k]]] = own[k];
+    if (!l->draw.unit)
+        return draw_at(l, p, key, first, low_sum(l, l->nm, l->at, strides, &ok));
+    const int shift = draw_shift((eas_rand_kind)p->words[0]), n = 1 << shift;
+    eas_value from = low_bin(l, "mul", l->draw.unit, low_int(l, DRAW_LANES * (4 / n)));
+    from = low_bin(l, "add", from, low_int(l, DRAW_LANES * (l->draw.turn / n)));
+    eas_value counter = low_bin(l, "add", first, low_bin(l, "add", from, l->draw.lane));
+    return draw_turn(l, p, key, counter, l->draw.turn % n);
 }
 
 /* ---- element by element ---- */
@@ -577,7 +625,12 @@ static eas_value input_value(lower *l, const pnode *p, int k, const lindex *at, 
 static eas_value map_value(lower *l, const pnode *p, const lindex *at, const int8_t *map)
 {
     eas_value x[3];
-    for (int i = 0; i < p->nin; i++)
+    int rest = p->nin;
+    if (p->op == GRAPH_FMA) { /* of a chain the sum comes first: factors are read just before they are used */
+        rest = 2;
+        x[2] = input_value(l, p, 2, at, map);
+    }
+    for (int i = 0; i < rest; i++)
         x[i] = input_value(l, p, i, at, map);
     return p->kind == KIND_CAST ? eas_builder_cast(l->b, x[0], (eas_dtype)p->dtype) : low_emit(l, p, x);
 }
@@ -665,6 +718,8 @@ static eas_value by_map(lower *l, uint32_t id, const int8_t *map)
                                                            : input_value(l, p, 0, NULL, map);
     if (reads_reshaped(l, p))
         return load_mapped(l, p->in[0], id, map);
+    if (p->kind == KIND_RANDOM)
+        return random_mapped(l, p, map);
     for (int k = 0; k < p->rank; k++)
         at[k] = map[k] < 0 || p->shape[k] == 1 ? (lindex){0, 0} : l->at[l->mdim[map[k]]];
     return at_index(l, p, at);

@@ -99,7 +99,7 @@ static eas_node *truth(looping *w, eas_node *n)
 
 static eas_node *any_lane(looping *w, eas_node *n)
 {
-    return n && n->rank ? gb_reduce(&w->g, GRAPH_ANY, n, (1u << n->rank) - 1, false) : n;
+    return n && n->rank ? gb_reduce(&w->g, GRAPH_ANY, n, (uint32_t)(((uint64_t)1 << n->rank) - 1), false) : n;
 }
 
 static eas_node *own_placeholder(looping *w, const eas_node *like)

@@ -503,6 +503,7 @@ static uint32_t simpler(pgraph *g, const pnode *p)
     case KIND_CAST: r = simple_cast(g, p); return r || g->st ? r : pass_move_reshape(g, p);
     case KIND_REDUCE: return simple_reduce(g, p);
     case KIND_ARG: return simple_arg(g, p);
+    case KIND_UPDATE: return pass_as_concat(g, p);
     case KIND_MATMUL: r = pass_filter_gradient(g, p); return r || g->st ? r : pass_thin(g, p);
     case KIND_CALL:
     case KIND_COLLECTIVE:
