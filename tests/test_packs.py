@@ -14,7 +14,6 @@ import eas
 from eager import Tensor, nn
 from eas import mk
 
-
 CPU = os.environ.get("EAS_BACKEND", "cpu") == "cpu"
 M, K, N = 64, 256, 384
 

@@ -3,7 +3,6 @@
 from eas._eas import EagerTensor, constant, diff_depth, eager_full, realize_all, tree_flatten, tree_unflatten, vmap_level
 
 
-
 def shape_of(x):
     return "(" + ", ".join(str(d) for d in x.shape) + ")"
 
