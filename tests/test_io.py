@@ -260,7 +260,7 @@ HOSTILE = {
     "twice": (raw(b'{"a":%s,"a":%s}' % ((json.dumps({**F, "shape": [0], "data_offsets": [0, 0]}).encode(),) * 2)), None),
     'two of "shape"': (raw(b'{"a":{"dtype":"F32","shape":[2],"shape":[2],"data_offsets":[0,8]}}', bytes(8)), None),
     'lacks "dtype"': (raw({"a": {"shape": [2], "data_offsets": [0, 8]}}, bytes(8)), None),
-    "more than 16 dims": (raw({"a": {**F, "shape": [1] * 17}}, bytes(8)), None),
+    "more than 32 dims": (raw({"a": {**F, "shape": [1] * 33}}, bytes(8)), None),
     "is missing": (raw(b'{"a":', b""), None),
     "something follows": (raw(b"{} x", b""), None),
     "no UTF-8": (raw(b'{"\xff":{}}', b""), None),

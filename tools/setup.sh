@@ -168,6 +168,7 @@ python_packages() {
         pip_install torch torch==2.13.0 || say "setup: torch cannot be had here: the tests that hand torch tensors over are left out"
         pip_install jax jax jaxlib || say "setup: JAX cannot be had here: the tests that hand its arrays over are left out"
         pip_install learn scipy scikit-learn opt_einsum || say "setup: SciPy, scikit-learn or opt_einsum cannot be had here: the tests that hand tensors to them are left out"
+        pip_install strict array-api-strict || say "setup: array-api-strict cannot be had here: the functions of the array API are not compared with it"
         pip_install optax optax || say "setup: optax cannot be had here: optimisers are not compared with it"
         pip_install mlx "mlx[cpu]" || say "setup: MLX cannot be had here: the tests that hand its arrays over are left out"
         pip_install files safetensors gguf tokenizers || say "setup: safetensors, gguf or tokenizers cannot be had here: files are not compared with what they read and write"

@@ -5,7 +5,7 @@ enum { MAX_RANK = 64 };
 typedef struct outputs {
     int n;
     eas_node_type type[PY_MAX_PARAMS];
-    eas_dim dims[PY_MAX_PARAMS][16];
+    eas_dim dims[PY_MAX_PARAMS][EAS_MAX_RANK];
 } outputs;
 
 static int read_output(PyObject *o, outputs *out) /* (shape, dtype) */
@@ -13,7 +13,8 @@ static int read_output(PyObject *o, outputs *out) /* (shape, dtype) */
     eas_node_type *t = &out->type[out->n];
     if (!PyTuple_Check(o) || PyTuple_GET_SIZE(o) != 2)
         return py_fail(PyExc_TypeError, "from_kernel: an output is (shape, dtype), got %R", o), 0;
-    t->rank = dims_of(PyTuple_GET_ITEM(o, 0), "from_kernel: the shape of an output", out->dims[out->n], 16);
+    t->rank = dims_of(PyTuple_GET_ITEM(o, 0), "from_kernel: the shape of an output", out->dims[out->n],
+                      EAS_MAX_RANK);
     t->shape = out->dims[out->n++];
     return t->rank >= 0 && eager_dtype(PyTuple_GET_ITEM(o, 1), "from_kernel: an output", &t->dtype);
 }

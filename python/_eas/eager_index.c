@@ -104,7 +104,7 @@ static int add_mask(key *k, eas_node *mask, int at, int rank)
         return py_fail(PyExc_IndexError,
                        "a mask inside vmap chooses another number of elements in each lane: use eager.where"),
                0;
-    PyObject *a = array_of_node(mask, false), *b = NULL, *where = NULL;
+    PyObject *a = array_of_node(mask), *b = NULL, *where = NULL;
     if (a && !rank) /* one truth value: a new axis of size 1 or 0 */
         b = PyArray_Ravel((PyArrayObject *)a, NPY_CORDER);
     else
@@ -167,12 +167,15 @@ static int add_int(key *k, int axis, PyObject *o, eas_dim size)
     k->sliced = true;
     return 1;
 }
-static int check_mask(eas_node *x, int axis, eas_node *mask)
+/* A mask without elements picks none, so its sizes of 0 fit any axis, as in NumPy; exact: they do not. */
+static int check_mask(eas_node *x, int axis, eas_node *mask, bool exact)
 {
     const eas_dim *have = eas_node_shape(x) + eas_node_batch_dims(x) + axis,
                   *want = eas_node_shape(mask) + eas_node_batch_dims(mask);
     for (int i = 0; i < logical_rank(mask); i++)
-        if (have[i] != want[i])
+        if (have[i] != want[i] && exact)
+            return 0;
+        else if (have[i] != want[i] && want[i])
             return py_fail(PyExc_IndexError, "a mask of size %lld does not fit axis %d of size %lld",
                            (long long)want[i], axis + i, (long long)have[i]),
                    0;
@@ -204,7 +207,7 @@ static int place_entry(key *k, eas_node *x, entry *e, bool arrays, int axis, int
     case E_ARRAY: return add_index(k, eas_node_retain(e->n), place);
     case E_MASK:
         if (e->takes)
-            return check_mask(x, axis, e->n) && add_mask(k, e->n, place, e->takes);
+            return check_mask(x, axis, e->n, false) && add_mask(k, e->n, place, e->takes);
         return add_new_axis(k, e, place);
     case E_NEW: return add_new_axis(k, e, place);
     default: return 1;
@@ -269,7 +272,8 @@ static int key_read(PyObject *o, eas_node *x, bool masks, key *k)
         py_fail(PyExc_IndexError, "too many indices");
     for (; ok && count < n; count++)
         ok = read_entry(items[count], &e[count]);
-    if (ok && masks && n == 1 && e[0].kind == E_MASK && e[0].takes == k->rank && check_mask(x, 0, e[0].n)) {
+    if (ok && masks && n == 1 && e[0].kind == E_MASK && e[0].takes == k->rank &&
+        check_mask(x, 0, e[0].n, true)) {
         k->mask = true;
         k->mask_node = eas_node_retain(e[0].n);
     } else

@@ -9,7 +9,7 @@ from eas._eas import DType, EagerTensor, constant, tensor_ops
 from eas._eas import devices as _devices
 
 from ._wrapped import Wrapped
-from .ops.creation import asarray
+from .ops.creation import _diagonal, asarray
 
 _ops = tensor_ops
 _sum = _ops["reduce_sum"]._called("sum")
@@ -248,9 +248,10 @@ def repeat(x, repeats, axis=None):
     return _ops["repeat"](x, repeats, axis)
 
 
-def take(x, indices, axis=0):
-    """Elements of an axis by their numbers; the dims of the indices replace it."""
-    return _taken(_tensor(x), indices, axis=axis)
+def take(x, indices, axis=None):
+    """Elements of an axis by their numbers; the dims of the indices replace it. None: of x flattened."""
+    x = _tensor(x)
+    return _taken(x if axis is not None or len(x.shape) == 1 else _ops["flatten"](x), indices, axis=axis or 0)
 
 
 _taken = _ops["gather"]._called("take")
@@ -270,6 +271,16 @@ def unstack(x, /, *, axis=0):
     from .ops.multi_output import unbind
 
     return unbind(x, axis)
+
+
+def tril(x, /, k=0):
+    """Zero above the k-th diagonal of the last two axes."""
+    return _ops["tril"](x, _diagonal(k))
+
+
+def triu(x, /, k=0):
+    """Zero below the k-th diagonal of the last two axes."""
+    return _ops["triu"](x, _diagonal(k))
 
 
 def diff(x, /, *, axis=-1, n=1, prepend=None, append=None):
@@ -434,7 +445,7 @@ class _Info:
     """What the standard lets one ask."""
 
     def capabilities(self):
-        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 16}
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 32}
 
     def default_device(self):
         return "cpu"
@@ -460,6 +471,6 @@ def __array_namespace_info__():
 
 __all__ = [
     "argsort", "astype", "broadcast_arrays", "broadcast_shapes", "can_cast", "clip", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "e", "finfo", "iinfo", "inf",
-    "expand_dims", "isdtype", "matmul", "mean", "meshgrid", "nan", "newaxis", "nonzero", "outer", "permute_dims", "pi", "positive", "prod", "repeat", "reshape", "result_type", "round", "searchsorted", "sort", "std", "sum", "take", "tensordot", "unique_all",
+    "expand_dims", "isdtype", "matmul", "mean", "meshgrid", "nan", "newaxis", "nonzero", "outer", "permute_dims", "pi", "positive", "prod", "repeat", "reshape", "result_type", "round", "searchsorted", "sort", "std", "sum", "take", "tensordot", "tril", "triu", "unique_all",
     "unique_counts", "unique_inverse", "unique_values", "unstack", "var", "vecdot",
 ]  # fmt: skip

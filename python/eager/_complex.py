@@ -10,6 +10,7 @@ import numpy as np
 import eager as _e
 from eas._eas import DType, EagerTensor, constant, tensor_ops
 
+from . import _complex_math
 from ._wrapped import Wrapped, WrappedDType, bind, items, register
 from .core.pytree import register_pytree_node
 
@@ -89,7 +90,7 @@ def _parts(x, like=None):
     if isinstance(x, ComplexTensor):
         return x._re, x._im
     if isinstance(x, np.ndarray) and x.dtype.kind == "c":
-        return constant(np.ascontiguousarray(x.real)), constant(np.ascontiguousarray(x.imag))
+        return constant(np.asarray(x.real, order="C")), constant(np.asarray(x.imag, order="C"))
     if isinstance(x, np.complexfloating):
         part = np.float32 if x.dtype == np.complex64 else np.float64
         return constant(part(x.real)), constant(part(x.imag))
@@ -146,9 +147,10 @@ class ComplexTensor(Wrapped):
         _e.realize_all(self._re, self._im)
         return self
 
-    def __dlpack__(self, **kwargs):
-        kwargs.pop("stream", None)
-        return self.numpy().__dlpack__(**{k: v for k, v in kwargs.items() if v is not None})
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        if copy is False:
+            raise BufferError("a complex tensor is two tensors here, its parts: DLPack takes it by a copy only")
+        return self.numpy().__dlpack__(max_version=max_version, dl_device=dl_device)
 
     def __dlpack_device__(self):
         return (1, 0)
@@ -201,7 +203,8 @@ class ComplexTensor(Wrapped):
         x = self if device is None else ComplexTensor(self._re.to(device), self._im.to(device))
         return x if dtype is None else _cast(x, dtype)
 
-    to_device = to
+    def to_device(self, device, /, *, stream=None):
+        return self.to(device=device)
 
     def copy(self):
         return ComplexTensor(self._re.copy(), self._im.copy())
@@ -370,6 +373,8 @@ def as_complex(x, dtype=None):
         re, im = _parts(x)
         if isinstance(x, (_py_complex,)) and not isinstance(x, np.generic):
             re, im = constant(np.float32(re)), constant(np.float32(im))
+        elif dtype is not None and isinstance(re, EagerTensor) and isinstance(im, float):
+            re = _ops["cast"](re, dtype=dtype.real)  # in one step: int32 to complex128 does not pass float32
         x = complex(re, im)
     return x if dtype is None or x.dtype is dtype else ComplexTensor(_ops["cast"](x._re, dtype=dtype.real), _ops["cast"](x._im, dtype=dtype.real))
 
@@ -486,159 +491,12 @@ def _square(x):
     return _made((x._re - x._im) * (x._re + x._im), 2 * x._re * x._im)
 
 
-def _exp(x):
-    re, im = x._re, x._im
-    e = _ops["exp"](re)
-    plain = _e.isfinite(im)
-    y = _ops["where"](plain, im, 0.0)
-    c, s = e * _ops["cos"](y), _ops["where"](im == 0, im, e * _ops["sin"](y))
-    low, high = re == -math.inf, re == math.inf
-    zero, inf, nan = (_num(re, v) for v in (0.0, math.inf, math.nan))
-    c = _ops["where"](plain, c, _ops["where"](low, zero, _ops["where"](high, inf, nan)))
-    s = _ops["where"](plain, s, _ops["where"](low, zero, nan))
-    return _made(c, s)
+def _elementary(name):
+    f = _complex_math.FUNCTIONS[name]
+    return lambda x: _made(*f(x._re, x._im))
 
 
-def _num(like, v):
-    """A number in the dtype of a part."""
-    return _ops["cast"](v, dtype=like.dtype)
-
-
-def _expm1(x):
-    re, im = x._re, x._im
-    half = _ops["sin"](im / 2)
-    return _made(_ops["expm1"](re) * _ops["cos"](im) - 2 * half * half, _ops["where"](im == 0, im, _ops["exp"](re) * _ops["sin"](im)))
-
-
-def _log(x):
-    return _made(_ops["log"](_abs(x)), _ops["atan2"](x._im, x._re))
-
-
-def _log1p(x):
-    re, im = x._re, x._im
-    small = _ops["abs"](re) + _ops["abs"](im) < 0.5
-    safe_re, safe_im = _ops["where"](small, re, 0.0), _ops["where"](small, im, 0.0)
-    near = _ops["log1p"](safe_re * (2 + safe_re) + safe_im * safe_im) / 2
-    return _made(_ops["where"](small, near, _ops["log"](_ops["hypot"](re + 1, im))), _ops["atan2"](im, re + 1))
-
-
-def _scaled_log(base):
-    k = 1 / math.log(base)
-
-    def f(x):
-        y = _log(x)
-        return _made(y._re * k, y._im * k)
-
-    return f
-
-
-def _sqrt(x):
-    re, im = x._re, x._im
-    size = _abs(x)
-    zero = (re == 0) & (im == 0)
-    t = _ops["sqrt"](_ops["where"](zero, 1.0, (_ops["abs"](re) / 2 + size / 2)))  # halves: the sum does not overflow
-    other = _ops["abs"](im) / (2 * t)
-    pos = re >= 0
-    a, b = _ops["where"](pos, t, other), _e.copysign(_ops["where"](pos, other, t), im)
-    a, b = _ops["where"](zero, 0.0, a), _ops["where"](zero, im, b)
-    up, lost = _e.isinf(im), _e.isnan(im)
-    low, high = (re == -math.inf) & ~up, (re == math.inf) & ~up
-    none, inf, nan = (_num(re, v) for v in (0.0, math.inf, math.nan))
-    signed_inf, signed_zero = _e.copysign(inf, _ops["where"](lost, 1.0, im)), _e.copysign(none, im)
-    a = _ops["where"](up, inf, _ops["where"](low, _ops["where"](lost, nan, none), _ops["where"](high, inf, a)))
-    b = _ops["where"](up, im, _ops["where"](low, signed_inf, _ops["where"](high, _ops["where"](lost, nan, signed_zero), b)))
-    return _made(a, b)
-
-
-def _sin(x):
-    re, im = x._re, x._im
-    return _made(_ops["sin"](re) * _ops["cosh"](im), _ops["where"](im == 0, im * _ops["cos"](re), _ops["cos"](re) * _ops["sinh"](im)))
-
-
-def _cos(x):
-    re, im = x._re, x._im
-    return _made(_ops["cos"](re) * _ops["cosh"](im), -_ops["sin"](re) * _ops["sinh"](im))
-
-
-def _i(x):
-    return _made(-x._im, x._re)
-
-
-def _minus_i(x):
-    return _made(x._im, -x._re)
-
-
-def _sinh(x):
-    return _minus_i(_sin(_i(x)))
-
-
-def _cosh(x):
-    return _cos(_i(x))
-
-
-def _tanh(x):
-    re, im = x._re, x._im
-    t, u = _ops["tanh"](re), _ops["tan"](im)
-    big = _ops["abs"](re) > 20
-    tt, uu = _ops["where"](big, 0.0, t), _ops["where"](big, 0.0, u)
-    den = 1 + (tt * uu) ** 2
-    sech = 1 / _ops["cosh"](_ops["where"](big, 0.0, re)) ** 2
-    a = _ops["where"](big, _e.copysign(_e.ones_like(re), re), tt * (1 + uu * uu) / den)
-    far = (
-        4
-        * _ops["sin"](_ops["where"](_e.isfinite(im), im, 0.0))
-        * _ops["cos"](_ops["where"](_e.isfinite(im), im, 0.0))
-        * _ops["exp"](-2 * _ops["abs"](re))
-    )
-    return _made(a, _ops["where"](big, far, uu * sech / den))
-
-
-def _tan(x):
-    return _minus_i(_tanh(_i(x)))
-
-
-def _asin(x):
-    one = _made(_e.ones_like(x._re), _e.zeros_like(x._im))
-    a, b = _sqrt(_sub(one, x)), _sqrt(_add(one, x))
-    re = _ops["atan2"](x._re, a._re * b._re - a._im * b._im)
-    return _made(re, _ops["asinh"](a._re * b._im - a._im * b._re))
-
-
-def _acos(x):
-    one = _made(_e.ones_like(x._re), _e.zeros_like(x._im))
-    a, b = _sqrt(_sub(one, x)), _sqrt(_add(one, x))
-    return _made(2 * _ops["atan2"](a._re, b._re), _ops["asinh"](b._re * a._im - b._im * a._re))
-
-
-def _acosh(x):
-    one = _made(_e.ones_like(x._re), _e.zeros_like(x._im))
-    a, b = _sqrt(_sub(x, one)), _sqrt(_add(x, one))
-    return _made(_ops["asinh"](a._re * b._re + a._im * b._im), 2 * _ops["atan2"](a._im, b._re))
-
-
-def _asinh(x):
-    return _minus_i(_asin(_i(x)))
-
-
-def _atanh(x):
-    re, im = x._re, x._im
-    far = _e.isinf(re) | _e.isinf(im) | (_ops["abs"](re) > 1e9) | (_ops["abs"](im) > 1e9)
-    a, b = _ops["where"](far, 0.5, re), _ops["where"](far, 0.5, im)
-    out_re = _ops["log1p"](4 * a / ((1 - a) ** 2 + b * b)) / 4
-    out_im = _ops["atan2"](2 * b, (1 - a) * (1 + a) - b * b) / 2
-    size = _ops["where"](far & _e.isfinite(re) & _e.isfinite(im), _ops["hypot"](re, im), 1.0)
-    out_re = _ops["where"](far, _ops["where"](_e.isfinite(re) & _e.isfinite(im), re / size / size, _e.copysign(_e.zeros_like(re), re)), out_re)
-    return _made(out_re, _ops["where"](far & ~_e.isnan(im), _e.copysign(_e.zeros_like(im) + math.pi / 2, im), out_im))
-
-
-def _atan(x):
-    return _minus_i(_atanh(_i(x)))
-
-
-def _sign(x):
-    size = _abs(x)
-    safe = _ops["where"](size == 0, 1.0, size)
-    return _made(x._re / safe, x._im / safe)
+_exp, _log, _sqrt = (_elementary(n) for n in ("exp", "log", "sqrt"))
 
 
 def _reciprocal(x):
@@ -741,15 +599,12 @@ def _cumprod(x, axis=None, reverse=False):
 
 
 def _cumulative_prod(x, axis=None, include_initial=False):
-    out = _cumprod(x, 0 if axis is None else axis)
+    axis = 0 if axis is None else axis % x.ndim
+    out = _cumprod(x, axis) if x.shape[axis] != 0 else x
     if not include_initial:
         return out
-    first = _by_parts(
-        tensor_ops["slice_tensor"],
-        (out,),
-        {"start": [0] * out.ndim, "size": [1 if i == (axis or 0) % out.ndim else n for i, n in enumerate(out.shape)]},
-    )
-    return _by_parts(tensor_ops["concatenate"], ([ComplexTensor(_e.ones_like(first._re), _e.zeros_like(first._im)), out],), {"axis": axis or 0})
+    first = _e.ones(tuple(1 if i == axis else n for i, n in enumerate(x.shape)), dtype=x._re.dtype)
+    return _by_parts(tensor_ops["concatenate"], ([_cast_real(first), out],), {"axis": axis})
 
 
 def _var(x, axis=None, keepdims=False, correction=0.0):
@@ -814,10 +669,9 @@ def _sigmoid(x):
 
 
 RULES = {
-    "add": _add, "sub": _sub, "mul": _mul, "div": _div, "pow": _pow, "neg": lambda x: -x, "abs": _abs, "square": _square, "reciprocal": _reciprocal, "exp": _exp, "expm1": _expm1,
-    "log": _log, "log1p": _log1p, "log2": _scaled_log(2), "log10": _scaled_log(10), "sqrt": _sqrt, "rsqrt": lambda x: _reciprocal(_sqrt(x)), "sin": _sin, "cos": _cos, "tan": _tan,
-    "sinh": _sinh, "cosh": _cosh, "tanh": _tanh, "asin": _asin, "acos": _acos, "atan": _atan, "asinh": _asinh, "acosh": _acosh, "atanh": _atanh, "sign": _sign, "sigmoid": _sigmoid,
-    "exp2": lambda x: _exp(ComplexTensor(x._re * math.log(2), x._im * math.log(2))), "round": _isclose_like,
+    **{name: _elementary(name) for name in _complex_math.FUNCTIONS},
+    "add": _add, "sub": _sub, "mul": _mul, "div": _div, "pow": _pow, "neg": lambda x: -x, "abs": _abs, "square": _square, "reciprocal": _reciprocal, "rsqrt": lambda x: _reciprocal(_sqrt(x)),
+    "sigmoid": _sigmoid, "exp2": lambda x: _exp(ComplexTensor(x._re * math.log(2), x._im * math.log(2))), "round": _isclose_like,
     "equal": _equal, "not_equal": _not_equal, "is_nan": _test("is_nan", True), "is_inf": _test("is_inf", True), "is_finite": _test("is_finite", False),
     "matmul": _product(_ops["matmul"]), "outer": _product(_ops["outer"]), "tensordot": _product(_ops["tensordot"]), "dot": _product(_ops["dot"]), "vecdot": _vecdot,
     "cast": _cast, "prod": _prod, "cumprod": _cumprod, "cumulative_prod": _cumulative_prod, "var": _var, "std": lambda *a, **k: _ops["sqrt"](_var(*a, **k)),
@@ -899,7 +753,7 @@ def _constant(value, dtype=None, device=None, traced=False):
         a = a if to is None else a.astype(to.numpy)
         if a.dtype.name not in ("complex64", "complex128"):
             raise TypeError(f"a tensor cannot hold elements of {a.dtype}; complex64 and complex128 are there")
-        z = ComplexTensor(constant(np.ascontiguousarray(a.real), None, device), constant(np.ascontiguousarray(a.imag), None, device))
+        z = ComplexTensor(constant(np.asarray(a.real, order="C"), None, device), constant(np.asarray(a.imag, order="C"), None, device))
     return z.trace() if traced else z
 
 
@@ -921,7 +775,7 @@ def _dispatch(op, args, kwargs):
     name = op.name
     if name in RULES:
         args = [constant(a) if isinstance(a, np.ndarray) or isinstance(a, np.complexfloating) else a for a in args]
-        if args and isinstance(args[0], _py_complex) and name not in ("add", "sub", "mul", "div", "pow", "equal", "not_equal"):
+        if args and isinstance(args[0], _py_complex) and name not in ("add", "sub", "mul", "div", "pow", "equal", "not_equal", "linspace"):
             args[0] = constant(args[0])
         return RULES[name](*args, **kwargs)
     if name in _BY_PARTS:

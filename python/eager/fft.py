@@ -116,12 +116,12 @@ def _c2c(fn, x, n, axis, norm, inverse):
     return ComplexTensor(*_transform((z._re, z._im), n, axis - len(z.shape), _COMPLEX, inverse, _scale(fn, norm, inverse)))
 
 
-def fft(a, n=None, axis=-1, norm=None):
+def fft(a, n=None, axis=-1, norm="backward"):
     """The discrete Fourier transform along an axis. n: cut or padded with zeros to that length. norm: "backward" (no factor), "ortho", "forward" (1/n)."""
     return _c2c("fft", a, n, axis, norm, False)
 
 
-def ifft(a, n=None, axis=-1, norm=None):
+def ifft(a, n=None, axis=-1, norm="backward"):
     """The inverse of fft."""
     return _c2c("ifft", a, n, axis, norm, True)
 
@@ -140,7 +140,7 @@ def _r2c(fn, a, n, axis, norm, inverse):
     return ComplexTensor(*_transform((_fitted(x, n, axis),), n, axis - len(x.shape), _REAL, False, _scale(fn, norm, inverse)))
 
 
-def rfft(a, n=None, axis=-1, norm=None):
+def rfft(a, n=None, axis=-1, norm="backward"):
     """The first n // 2 + 1 elements of the transform of a real tensor; the others are their conjugates."""
     return _r2c("rfft", a, n, axis, norm, False)
 
@@ -153,17 +153,17 @@ def _c2r(fn, a, n, axis, norm, inverse):
     return _transform((z._re, z._im), n, axis - len(z.shape), _HALF, True, _scale(fn, norm, inverse))[0]
 
 
-def irfft(a, n=None, axis=-1, norm=None):
+def irfft(a, n=None, axis=-1, norm="backward"):
     """The inverse of rfft: a real tensor of n elements along the axis (default: 2 (m - 1), which is even)."""
     return _c2r("irfft", a, n, axis, norm, True)
 
 
-def hfft(a, n=None, axis=-1, norm=None):
+def hfft(a, n=None, axis=-1, norm="backward"):
     """The transform of a signal with Hermitian symmetry, of which the first half is given: real."""
     return _c2r("hfft", _e.conj(_t(a)), n, axis, norm, False)
 
 
-def ihfft(a, n=None, axis=-1, norm=None):
+def ihfft(a, n=None, axis=-1, norm="backward"):
     """The inverse of hfft."""
     return _e.conj(_r2c("ihfft", a, n, axis, norm, True))
 
@@ -179,7 +179,7 @@ def _several(fn, x, s, axes):
     return s, axes
 
 
-def fftn(a, s=None, axes=None, norm=None):
+def fftn(a, s=None, axes=None, norm="backward"):
     """fft along several axes (default: all)."""
     x = as_complex(_floats(a))
     s, axes = _several("fftn", x, s, axes)
@@ -188,7 +188,7 @@ def fftn(a, s=None, axes=None, norm=None):
     return x
 
 
-def ifftn(a, s=None, axes=None, norm=None):
+def ifftn(a, s=None, axes=None, norm="backward"):
     """The inverse of fftn."""
     x = as_complex(_floats(a))
     s, axes = _several("ifftn", x, s, axes)
@@ -197,7 +197,7 @@ def ifftn(a, s=None, axes=None, norm=None):
     return x
 
 
-def rfftn(a, s=None, axes=None, norm=None):
+def rfftn(a, s=None, axes=None, norm="backward"):
     """rfft along the last of the axes, fft along the others."""
     x = _real("rfftn", a)
     s, axes = _several("rfftn", x, s, axes)
@@ -209,7 +209,7 @@ def rfftn(a, s=None, axes=None, norm=None):
     return x
 
 
-def irfftn(a, s=None, axes=None, norm=None):
+def irfftn(a, s=None, axes=None, norm="backward"):
     """The inverse of rfftn; s[-1] says whether the last length was odd."""
     x = as_complex(_floats(a))
     s, axes = _several("irfftn", x, s, axes)
@@ -220,20 +220,20 @@ def irfftn(a, s=None, axes=None, norm=None):
     return _c2r("irfftn", x, s[-1], axes[-1], norm, True)
 
 
-def fft2(a, s=None, axes=(-2, -1), norm=None):
+def fft2(a, s=None, axes=(-2, -1), norm="backward"):
     """fftn over the last two axes."""
     return fftn(a, s, axes, norm)
 
 
-def ifft2(a, s=None, axes=(-2, -1), norm=None):
+def ifft2(a, s=None, axes=(-2, -1), norm="backward"):
     return ifftn(a, s, axes, norm)
 
 
-def rfft2(a, s=None, axes=(-2, -1), norm=None):
+def rfft2(a, s=None, axes=(-2, -1), norm="backward"):
     return rfftn(a, s, axes, norm)
 
 
-def irfft2(a, s=None, axes=(-2, -1), norm=None):
+def irfft2(a, s=None, axes=(-2, -1), norm="backward"):
     return irfftn(a, s, axes, norm)
 
 

@@ -129,7 +129,7 @@ static bool again(gather_ctx *x, uint32_t id, const int8_t *map)
     return false;
 }
 
-/* What there is to know of a node, the first time; after that, which one it was. */
+/* Adds a node to the group's key: its properties the first time it is met, its number after that. */
 static void note(gather_ctx *x, uint32_t id, bool outside, const int8_t *map)
 {
     scratch *t = x->f->scratch;

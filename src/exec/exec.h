@@ -5,7 +5,7 @@
  *   lower.c    a group of nodes as a kernel: which dims are blocks, which are loops; parameters
  *   lower_*.c  groups around a matrix product, a scan, a scatter, a sort
  *   match_*.c  attention and its derivative, found among the nodes
- *   plan.c     kernels and memory in order: made; plan_run.c: run
+ *   plan.c     kernels and memory in order: made; plan_run.c: run; plan_packs.c: what runs leave to later ones
  *   program.c  compiled functions
  *   control.c  loops and branches: plans that a step of a plan runs
  *   realize.c  the front: structure found again or made
@@ -373,6 +373,7 @@ typedef struct slot { /* memory of one tensor of a plan */
     eas_dim count; /* elements */
     uint32_t takes; /* a slot whose memory it takes over; SLOT_NONE */
     uint32_t last; /* the last step that needs it */
+    bool ends; /* of a leaf: after `last` no step and no result needs its memory */
 } slot;
 typedef struct plan_step {
     eas_kernel *kernel; /* NULL: control, collective or native */
@@ -393,6 +394,7 @@ typedef struct plan_step {
     uint8_t phase; /* STEP_*, of a collective: args are its inputs, then as many results */
     uint32_t number; /* which of the plan's collectives */
     bool maps, indexed; /* of kernel_use */
+    bool packs; /* lays one tensor of the run out for a product: plan_packs.c */
     /* depends on none of the steps right before it, back to the last one that does not join: they run as one
      */
     bool joins;
@@ -443,6 +445,18 @@ bool plan_same(const plan *a, const plan *b); /* the same kernels? */
 eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs); /* one each, counted */
 void plan_release(plan *p);
 extern _Atomic uint64_t plan_steps_done;
+
+/* ---- plan_packs.c: factors of products that are laid out once for several runs ---- */
+/* Is the step of a kernel that lays a factor out worth it, and can it be? */
+bool packs_can_keep(const plan_step *s, const slot *slots);
+typedef struct packs_use { /* of one step in one run */
+    eas_buffer *from;
+    dev_pack_key key;
+    dev_pack_ask ask;
+} packs_use;
+/* The factor, laid out in an earlier run, counted; NULL: the step must run, and packs_keep its result. */
+eas_buffer *packs_find(const plan_step *s, const plan_run *r, eas_buffer *const *bufs, packs_use *u);
+void packs_keep(const packs_use *u, eas_buffer *made);
 
 /* ---- realize.c ---- */
 /* What src/dist does for nodes with NODE_SHARDED; it is there before the first such node. */

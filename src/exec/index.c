@@ -1,9 +1,18 @@
 /* index.c: the value of a node at an index, as kernel code.
  *
- * An index is one integer value per dim, a scalar or a block along one axis of the program's block, with the
- * lanes where it lies within the dim. Views are arithmetic on indices; what has memory is a load; everything
- * else is computed from its inputs at their indices. A value has only the block axes that it depends on, so
- * what is broadcast is computed once.
+ * Problem: a kernel computes its results at given indices. A view (slice, pad, reshape, gather, ...) should
+ * cost no memory: it should only change the index at which its input is read.
+ *
+ * Idea: one recursive function, low_value: it emits the code that computes node p at an index. A view
+ * computes the index of its input and goes on there; a node with memory becomes a load; any other node is
+ * computed from its inputs at their indices. An index is one integer value per dim, a scalar or a block along
+ * one axis of the program's block, together with the lanes where it lies within the dim (`ok`); these masks
+ * are joined on the way and end up at the loads. A value has only the block axes that it depends on, so what
+ * is broadcast is computed once.
+ *
+ * Assumed: a node is asked for at few different indices (fuse.c counts them and stores nodes that are read at
+ * many); otherwise the code would double with each view in a chain. Values are remembered by node and index,
+ * so asking twice costs nothing.
  */
 #include "exec.h"
 
@@ -21,7 +30,8 @@ eas_value low_and(lower *l, eas_value x, eas_value y)
 
 eas_value low_int(lower *l, int64_t v) { return eas_builder_const_typed(l->b, EAS_I64, 0, v); }
 
-/* What cannot be, unless the builder has failed before: then that is the error. */
+/* Reports a state that cannot occur unless the builder has failed before; then the builder's error is the
+ * one that counts. */
 static void impossible(lower *l, const char *what, const char *why)
 {
     if (!l->st && !eas_builder_status(l->b))
@@ -615,7 +625,12 @@ static eas_value input_value(lower *l, const pnode *p, int k, const lindex *at, 
 static eas_value map_value(lower *l, const pnode *p, const lindex *at, const int8_t *map)
 {
     eas_value x[3];
-    for (int i = 0; i < p->nin; i++)
+    int rest = p->nin;
+    if (p->op == GRAPH_FMA) { /* of a chain the sum comes first: factors are read just before they are used */
+        rest = 2;
+        x[2] = input_value(l, p, 2, at, map);
+    }
+    for (int i = 0; i < rest; i++)
         x[i] = input_value(l, p, i, at, map);
     return p->kind == KIND_CAST ? eas_builder_cast(l->b, x[0], (eas_dtype)p->dtype) : low_emit(l, p, x);
 }
@@ -725,6 +740,9 @@ static eas_value number_value(lower *l, uint32_t id)
     return p->fixed ? bits_value(l, (eas_dtype)p->dtype, p->words[0]) : l->param[id];
 }
 
+/* The value of node `id`: at the index `at`, or, if that is NULL, at the group's own index by `map`. In this
+ * order: a number; a reduction that the group has computed; a value that was asked for before at the same
+ * place; a load, if the node is a parameter of the kernel; else code that computes it from its inputs. */
 eas_value low_value(lower *l, uint32_t id, const lindex *at, const int8_t *map)
 {
     const pnode *p = pass_at(l->g, id);

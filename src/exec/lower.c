@@ -75,7 +75,7 @@ static void add_use(lowering *w, use u)
 /* Does this kernel write the group's results? */
 static bool stores(const lowering *w) { return !w->l.grp->packed || w->part == PACK_PRODUCT; }
 
-/* What the kernel is given, in the order of its parameters: results, tensors, numbers, sizes. */
+/* Lists the arguments of the kernel in the order of its parameters: results, tensors, numbers, sizes. */
 static void add_uses(lowering *w)
 {
     const lower *l = &w->l;

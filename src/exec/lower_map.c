@@ -377,7 +377,8 @@ static void block_shape(lowering *w, eas_value v, bool inner, int64_t shape[4])
             shape[w->axis[m]] = inner ? w->block[m] : 1;
 }
 
-/* What is reduced: with all inner lanes, and nothing where there is no element. */
+/* The operand of a reduction as a block with all inner lanes; lanes without an element hold the identity
+ * element. */
 static eas_value fold_input(lowering *w, const fold_state *f)
 {
     lower *l = &w->l;

@@ -73,7 +73,7 @@ typedef enum graph_kind {
     KIND_COMPOSITE /* expand says what it is made of */
 } graph_kind;
 enum { SCATTER_SET, SCATTER_ADD, SCATTER_MUL, SCATTER_MIN, SCATTER_MAX };
-enum { GRAPH_MAX_RANK = 16 };
+enum { GRAPH_MAX_RANK = EAS_MAX_RANK }; /* sets of axes are 32 bits */
 enum { DRAW_LANES = 64 }; /* of KIND_RANDOM */
 enum { /* flags of a node */
        NODE_TRACED = 1, /* keeps its inputs when it has data */

@@ -278,10 +278,15 @@ eas_value emit_minimum(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
     return op2(b, dt == EAS_BOOL ? "and" : "min", x[0], x[1]);
 }
+/* An infinite operand gives floor(x / y), which the array API asks for: x / y is then infinite, zero or NaN.
+ * Python and the instruction have NaN and -1 there. */
 eas_value emit_floordiv(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
-    (void)dt;
-    return op2(b, "floordiv", x[0], x[1]);
+    eas_value whole = op2(b, "floordiv", x[0], x[1]);
+    if (!dtype_is_float(dt))
+        return whole;
+    eas_value some = op2(b, "or", op1(b, "isinf", x[0]), op1(b, "isinf", x[1]));
+    return pick(b, some, quo(b, x[0], x[1]), whole);
 }
 eas_value emit_mod(eas_builder *b, const eas_value *x, eas_dtype dt)
 {

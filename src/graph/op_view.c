@@ -30,7 +30,8 @@ static void cannot_reshape(rule *r, const eas_node *x, int base, int n, const in
               shape_text(to, sizeof to, n, shape));
 }
 
-/* What -1 stands for; an empty tensor may leave it open, which is an error as in NumPy. */
+/* The size that -1 stands for. For an empty tensor it may be undetermined, which is an error, as in NumPy.
+ */
 static eas_dim missing_size(rule *r, const eas_node *x, int base, eas_dim have, int n, const int64_t *shape,
                             int at)
 {

@@ -138,7 +138,7 @@ uint32_t rule_axes(rule *r, const eas_node *x)
     if (r->g.st)
         return 0;
     if (n < 0)
-        return ((uint32_t)1 << x->rank) - ((uint32_t)1 << rule_base(r, x));
+        return (uint32_t)(((uint64_t)1 << x->rank) - ((uint64_t)1 << rule_base(r, x)));
     for (int i = 0; i < n && !r->g.st; i++) {
         uint32_t bit = (uint32_t)1 << rule_axis_of(r, x, items[i]);
         if (mask & bit)

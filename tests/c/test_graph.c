@@ -235,7 +235,10 @@ static void views(void **state)
         {"broadcast_to", "f32 n", "[3]", "!(n,) does not broadcast to (3,)"},
         {"broadcast_to", "f32 2,3", "[3]", "!does not broadcast"},
         {"broadcast_to", "f32 3", "[-1]", "!size -1 is negative"},
-        {"broadcast_to", "f32 1", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "!at most 16"},
+        {"broadcast_to", "f32 1",
+         "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
+         "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
+         "!at most 32"},
         {"broadcast_to_physical", "f32 3", "[2,3]", "f32 2,3"},
         {"slice_steps", "f32 9|10,3", "[1] [3] [2]", "f32 9|3,3"},
         {"slice_steps", "f32 10", "[9] [10] [-1]", "f32 10"},

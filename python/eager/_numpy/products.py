@@ -21,22 +21,17 @@ _ops = tensor_ops
 
 # ---- products ----
 def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
-    """The cross product of vectors of 3 (or 2) elements."""
+    """The cross product of vectors of 3 elements."""
     if axis is not None:
         axisa = axisb = axisc = axis
     a, b = _t(a), _t(b)
     a = _e.moveaxis(a, _axis("cross", axisa, _rank(a)), -1)
     b = _e.moveaxis(b, _axis("cross", axisb, _rank(b)), -1)
     na, nb = _known("cross", a.shape[-1]), _known("cross", b.shape[-1])
-    if na not in (2, 3) or nb not in (2, 3):
-        raise ValueError(f"eager.cross: vectors have 2 or 3 elements, got {na} and {nb}")
-    a0, a1, b0, b1 = a[..., 0], a[..., 1], b[..., 0], b[..., 1]
-    z = a0 * b1 - a1 * b0
-    if na == 2 and nb == 2:
-        return z
-    zero = a0 * 0 + b0 * 0
-    a2, b2 = (a[..., 2] if na == 3 else zero), (b[..., 2] if nb == 3 else zero)
-    parts = _e.broadcast_arrays(a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, z)
+    if na != 3 or nb != 3:  # NumPy has deprecated vectors of 2, and the array API refuses them
+        raise ValueError(f"eager.cross: vectors have 3 elements, got {na} and {nb}; of 2 elements it is a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]")
+    (a0, a1, a2), (b0, b1, b2) = ([v[..., i] for i in range(3)] for v in (a, b))
+    parts = _e.broadcast_arrays(a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0)
     return _e.moveaxis(_e.stack(parts, axis=-1), -1, axisc)
 
 

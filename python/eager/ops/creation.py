@@ -85,9 +85,32 @@ def _has_floats(value):
     return isinstance(value, float)
 
 
+def _dtype_within(value):
+    """The dtype of a list of tensors, nested or not; None if it does not begin with one."""
+    first = value
+    while isinstance(first, (list, tuple)) and first:
+        first = first[0]
+    if not isinstance(first, EagerTensor):
+        return None
+    found, stack = {}, [value]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, (list, tuple)):
+            stack.extend(x)
+        elif isinstance(x, EagerTensor):
+            found.setdefault(x.dtype, x)
+        else:
+            found.setdefault(type(x), x)
+    from .._array_api import result_type
+
+    return result_type(*found.values())
+
+
 def constant(value, dtype=None, device=None, traced=False):
     """A tensor with a copy of the data: arrays, nested lists, numbers. Python's floats become float32, unless `default_dtype` or `dtype` say otherwise."""
     default_device, default = current_defaults()
+    if dtype is None and isinstance(value, (list, tuple)):
+        dtype = _dtype_within(value)
     if dtype is None and default != "float32" and _has_floats(value):
         dtype = default
     return _constant(value, dtype, default_device if device is None else device, traced)
@@ -161,14 +184,19 @@ def linspace(start, stop, num, *, dtype=None, device=None, endpoint=True):
     return _finish(_ops["linspace"](start, stop, num=num, endpoint=endpoint, dtype=_float(dtype)), device)
 
 
+def _diagonal(k):
+    """The number of a diagonal; those beyond 64 bits are outside of any matrix."""
+    return builtins.max(-(2**62), builtins.min(2**62, k)) if isinstance(k, int) else k
+
+
 def eye(n_rows, n_cols=None, *, k=0, dtype=None, device=None):
     """Ones on the k-th diagonal."""
-    return _finish(_ops["eye"]((n_rows, n_rows if n_cols is None else n_cols), k=k, dtype=_float(dtype)), device)
+    return _finish(_ops["eye"]((n_rows, n_rows if n_cols is None else n_cols), k=_diagonal(k), dtype=_float(dtype)), device)
 
 
 def tri(n_rows, n_cols=None, *, k=0, dtype=None, device=None):
     """Ones on and below the k-th diagonal."""
-    return _finish(_ops["tri"]((n_rows, n_rows if n_cols is None else n_cols), k=k, dtype=_float(dtype)), device)
+    return _finish(_ops["tri"]((n_rows, n_rows if n_cols is None else n_cols), k=_diagonal(k), dtype=_float(dtype)), device)
 
 
 def hann_window(window_length, *, periodic=True, dtype=None, device=None):

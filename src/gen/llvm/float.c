@@ -377,7 +377,7 @@ V float_fma(gen *g, V a, V b, V c)
 
 /* ---- a 2^b ---- */
 
-static V part_of(gen *g, V x, int from, int n)
+V part_of(gen *g, V x, int from, int n)
 {
     V idx[MOST_LANES];
     for (int i = 0; i < n; i++)

@@ -79,6 +79,12 @@ static int split_width(gen *g, int n)
     return n;
 }
 
+/* Choices and what they are made by take few registers: those among constants are look-ups (table.c). */
+static bool chooses(const gen *g, const ir_insn *in)
+{
+    return g->avx2 && (in->op == IR_WHERE || in->op == IR_AND || ir_typeof(g->ir, in->res).dtype == EAS_BOOL);
+}
+
 /* A loop whose rounds add rows of memory to a block, as sums of columns and products with one row are: only
  * arithmetic and loads of neighbours, without masks. *blocks counts what a chunk computes in a round. */
 static bool adds_rows(gen *g, uint32_t opener, uint32_t *blocks)
@@ -93,7 +99,7 @@ static bool adds_rows(gen *g, uint32_t opener, uint32_t *blocks)
             return false;
         if (!load && !loop && (!(ir_rows[in->op].flags & IR_PURE) || ir_is_fold(in)))
             return false;
-        *blocks += in->nres && !loop && g->p.val[in->res].cls == C_BLOCK;
+        *blocks += in->nres && !loop && g->p.val[in->res].cls == C_BLOCK && !chooses(g, in);
     }
     return true;
 }
