@@ -1,4 +1,4 @@
-"""Models: an update of many parameters, training steps and decoding of a GPT, an epoch of a CNN, against torch and JAX. Results are checked before anything is timed."""
+"""Models: an update of many parameters, training steps and decoding of a GPT, an epoch of a CNN, images through a ViT and a ResNet, against torch and JAX. Results are checked before anything is timed."""
 
 import os
 import sys
@@ -215,7 +215,165 @@ def cnn_epoch(table):
     table.add("digits CNN, one epoch with its data loop", t.pop("ours"), t, 0.7, right=right)
 
 
-CASES = {"adamw": adamw, "gpt_step": gpt_step, "gpt_decode": gpt_decode, "cnn_epoch": cnn_epoch}
+# ---- two networks of images, forward ----
+class ViT(nn.Module):
+    """ViT-small: patches of 16, 12 pre-norm blocks of 384, a class token."""
+
+    def __init__(self, layers=12, dim=384, heads=6, size=224, patch=16, classes=1000):
+        super().__init__()
+        self.patches = nn.Conv2d(3, dim, patch, stride=patch)
+        self.token = nn.Parameter(nn.functional.normal_init((1, 1, dim)) * 0.02)
+        self.places = nn.Parameter(nn.functional.normal_init((1, (size // patch) ** 2 + 1, dim)) * 0.02)
+        block = nn.TransformerEncoderLayer(dim, heads, 4 * dim, 0.0, activation="gelu", norm_first=True)
+        self.blocks = nn.TransformerEncoder(block, layers, nn.LayerNorm(dim))
+        self.head = nn.Linear(dim, classes)
+
+    def forward(self, x):
+        n = x.shape[0]
+        x = self.patches(x)
+        x = x.reshape((n, -1, x.shape[-1]))
+        token = eager.broadcast_to(self.token, (n, 1, x.shape[-1]))
+        x = self.blocks(eager.concatenate([token, x], axis=1) + self.places)
+        return self.head(x[:, 0])
+
+
+class Residual(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False), nn.BatchNorm2d(outputs)
+        self.conv2, self.norm2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs)
+        self.down = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs)) if stride > 1 else None
+
+    def forward(self, x):
+        y = self.norm2(self.conv2(self.norm1(self.conv1(x)).relu()))
+        return (y + (self.down(x) if self.down else x)).relu()
+
+
+class ResNet(nn.Module):
+    """ResNet-18."""
+
+    def __init__(self, classes=1000):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False), nn.BatchNorm2d(64)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        sizes = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
+        self.layers = nn.Sequential(*(Residual(*s) for s in sizes))
+        self.head = nn.Linear(512, classes)
+
+    def forward(self, x):
+        x = self.layers(self.pool(self.norm(self.conv(x)).relu()))
+        return self.head(x.mean(axis=(1, 2)))
+
+
+def torch_conv(torch, conv, **kw):
+    w = np.ascontiguousarray(conv.weight.numpy().transpose(3, 2, 0, 1))
+    m = torch.nn.Conv2d(w.shape[1], w.shape[0], w.shape[2:], bias=conv.bias is not None, **kw)
+    m.weight.data = torch.from_numpy(w)
+    if conv.bias is not None:
+        m.bias.data = torch.from_numpy(conv.bias.numpy().copy())
+    return m
+
+
+def torch_linear(torch, linear):
+    w = linear.weight.numpy()
+    m = torch.nn.Linear(*w.shape)
+    m.weight.data, m.bias.data = torch.from_numpy(np.ascontiguousarray(w.T)), torch.from_numpy(linear.bias.numpy().copy())
+    return m
+
+
+def torch_vit(torch, model):
+    F = torch.nn.functional
+    patches, head = torch_conv(torch, model.patches, stride=16), torch_linear(torch, model.head)
+    token, places = (torch.from_numpy(t.numpy().copy()) for t in (model.token, model.places))
+
+    def norm(m):
+        t = torch.nn.LayerNorm(m.weight.shape[0])
+        t.load_state_dict({k: torch.from_numpy(v.numpy().copy()) for k, v in m.state_dict().items()})
+        return t
+
+    blocks = [
+        ([torch_linear(torch, getattr(b.self_attn, f"{n}_proj")) for n in ("q", "k", "v", "out")], torch_linear(torch, b.linear1), torch_linear(torch, b.linear2), norm(b.norm1), norm(b.norm2))
+        for b in model.blocks.layers
+    ]
+    last, heads = norm(model.blocks.norm), model.blocks.layers[0].self_attn.num_heads
+
+    def forward(x):
+        x = patches(x).flatten(2).transpose(1, 2)
+        n, _, d = x.shape
+        x = torch.cat([token.expand(n, 1, d), x], 1) + places
+        for (q, k, v, o), up, down, norm1, norm2 in blocks:
+            y = norm1(x)
+            a = F.scaled_dot_product_attention(*(f(y).view(n, -1, heads, d // heads).transpose(1, 2) for f in (q, k, v)))
+            x = x + o(a.transpose(1, 2).reshape(n, -1, d))
+            x = x + down(F.gelu(up(norm2(x)), approximate="tanh"))
+        return head(last(x)[:, 0])
+
+    return forward
+
+
+def torch_resnet(torch, model):
+    F = torch.nn.functional
+
+    def norm(m):
+        t = torch.nn.BatchNorm2d(m.weight.shape[0]).eval()
+        t.weight.data, t.bias.data = torch.from_numpy(m.weight.numpy().copy()), torch.from_numpy(m.bias.numpy().copy())
+        return t
+
+    first, norm0, head = torch_conv(torch, model.conv, stride=2, padding=3), norm(model.norm), torch_linear(torch, model.head)
+    layers = []
+    for r in model.layers:
+        stride = 2 if r.down else 1
+        down = (torch_conv(torch, r.down[0], stride=2), norm(r.down[1])) if r.down else None
+        layers.append((torch_conv(torch, r.conv1, stride=stride, padding=1), norm(r.norm1), torch_conv(torch, r.conv2, padding=1), norm(r.norm2), down))
+
+    def forward(x):
+        x = F.max_pool2d(F.relu(norm0(first(x))), 3, 2, 1)
+        for c1, n1, c2, n2, down in layers:
+            y = n2(c2(F.relu(n1(c1(x)))))
+            x = F.relu(y + (down[1](down[0](x)) if down else x))
+        return head(x.mean((2, 3)))
+
+    return forward
+
+
+def images(table, name, make, make_torch, batch):
+    eager.seed(0)
+    model = make().eval()
+    x = np.random.default_rng(0).standard_normal((batch, 224, 224, 3)).astype(np.float32)
+    given = eager.constant(x)
+    forward = eager.compile(lambda m, x: m(x))
+
+    def ours():
+        with eager.no_grad():
+            return forward(model, given).numpy()
+
+    want, right, candidates = ours(), True, {"ours": ours}
+    if has("torch"):
+        import torch
+
+        net, there = make_torch(torch, model), torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2)))
+
+        def theirs():
+            with torch.inference_mode():
+                return net(there).numpy()
+
+        right = close(want, theirs(), 1e-3)
+        candidates["torch"] = theirs
+    t = interleaved(candidates, rounds=7, settle=0.1)
+    table.add(f"{name}, forward, batch {batch} of 224 x 224", t.pop("ours"), t, 0.8, right=right)
+
+
+def vit(table):
+    for batch in (1, 8):
+        images(table, "ViT-small", ViT, torch_vit, batch)
+
+
+def resnet(table):
+    for batch in (1, 8):
+        images(table, "ResNet-18", ResNet, torch_resnet, batch)
+
+
+CASES = {"adamw": adamw, "gpt_step": gpt_step, "gpt_decode": gpt_decode, "cnn_epoch": cnn_epoch, "vit": vit, "resnet": resnet}
 
 
 def main(names):

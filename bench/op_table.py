@@ -93,7 +93,7 @@ add("clip", "e.clip(x, 1, 2)", "np.clip(x, 1, 2)", "t.clip(x, 1, 2)", "jnp.clip(
 
 # ---- views, with memory of their own ----
 MATRIX = ("4096×256",)
-add("permute", "e.permute(x, (1, 0)) + 0", "x.T + 0", "x.T.contiguous() + 0", "x.T + 0", sizes=MATRIX, dtypes=NUMBERS, what="of rows, + 0")
+add("permute", "e.permute(x, (1, 0)) + 0", "np.add(x.T, 0, order='C')", "x.T.contiguous() + 0", "x.T + 0", sizes=MATRIX, dtypes=NUMBERS, what="of rows, + 0")
 add("flip", "e.flip(x)", "np.flip(x).copy()", "t.flip(x, tuple(range(x.ndim)))", "jnp.flip(x)", dtypes=NUMBERS)
 add("broadcast_to", "e.broadcast_to(x, (64, *x.shape)) + 0", "np.broadcast_to(x, (64, *x.shape)) + 0", "x.expand(64, *x.shape) + 0", "jnp.broadcast_to(x, (64, *x.shape)) + 0", sizes=("10^3",), dtypes=NUMBERS, what="64 times, + 0")  # fmt: skip
 add("slice_steps", "x[::2] + 0", "x[::2] + 0", "x[::2] + 0", "x[::2] + 0", dtypes=NUMBERS, what="every second, + 0")

@@ -12,23 +12,20 @@
  *
  * Conventions
  *   - The noun comes first: eas_node_shape asks a node. What appends to a kernel is eas_builder_*.
- *   - A call that can fail returns eas_status: EAS_OK or a negative code; the message is in
- *     eas_error_message(), per thread,
- *     until the next failing call on that thread.
- *   - A question is answered by an int, 1 or 0, never by a status: eas_node_is_real, eas_dtype_holds. Where
- *     there is an answer
- *     besides, the call returns 1 and fills it in, or returns 0.
- *   - Not found is no error: _find gives the number before the first one, which is 0 for eas_op (codes begin
- *     at 1) and else -1;
- *     a pointer is NULL.
+ *   - A call that can fail returns eas_status: EAS_OK or a negative code. The message is in
+ *     eas_error_message(), per thread, until the next failing call on that thread.
+ *   - A question is answered by an int, 1 or 0, never by a status: eas_node_is_real, eas_dtype_holds. A
+ *     question with a further answer returns 1 and fills the answer in, or returns 0.
+ *   - Not found is no error: _find returns the number before the first one, which is 0 for eas_op (whose
+ *     codes begin at 1) and -1 for everything else; a pointer is NULL.
  *   - _new/_free own; _retain/_release count; every other pointer is borrowed from the object it was asked
  *     of.
  *   - Texts (char **) and arrays that a call makes belong to the caller, who frees them with eas_memory_free.
  *   - A builder is sticky: after its first error further calls do nothing and return 0; eas_builder_finish
  *     reports it.
  *   - Every function may be called from any thread; one builder belongs to one thread at a time.
- *   - Structs that may grow begin with their size: a call refuses a size that is neither
- *     this header's nor 0, which a struct has whose author did not set it.
+ *   - A struct that may grow begins with its size: set it to sizeof the struct. 0 (not set) is accepted;
+ *     any other size than this header's is refused.
  */
 #ifndef EAS_H
 #define EAS_H
@@ -122,7 +119,7 @@ typedef enum eas_dtype {
         EAS_NDTYPES
 } eas_dtype;
 
-EAS_API size_t eas_dtype_size(eas_dtype dt);
+EAS_API size_t eas_dtype_size(eas_dtype dt);               /* bytes of an element */
 EAS_API const char *eas_dtype_name(eas_dtype dt);          /* "f32" */
 /* Does a number (f if is_float, else i) fit: no integer wraps, no finite number becomes an infinity? A
  * whole float fits integers, 0 and 1 fit bool. */
@@ -175,6 +172,8 @@ enum { /* flags of a kernel */
        EAS_KERNEL_LOOSE = 4
 };
 
+/* A builder for a kernel of that name; flags: EAS_KERNEL_*. Declare the parameters first, then append
+ * instructions, then eas_builder_finish; eas_builder_free in any case. */
 EAS_API eas_status eas_builder_new(const char *name, unsigned flags, eas_builder **out);
 /* What tells this kernel from others of its name, such as "BLOCK=64": shown by profiles, and no part of
  * what the kernel means. */
@@ -263,9 +262,15 @@ EAS_API eas_value eas_builder_join(eas_builder *b, eas_value x, eas_value y); /*
 
 /* Random numbers by Philox-4x32-10: the same bits for the same seed and offset on every device. All are
  * integers; shapes broadcast. philox: the four u32 words of one step; stream (0: none) is the upper half
- * of the counter. rand: from its first words, f32. rand_int: i64 in [lo, hi), a range of at most 2^32. */
-/* u32; [0, 1); mean 0, deviation 1 */
-typedef enum eas_rand_kind { EAS_RAND_BITS, EAS_RAND_UNIFORM, EAS_RAND_NORMAL } eas_rand_kind;
+ * of the counter. rand: from its first words. rand_int: i64 in [lo, hi), a range of at most 2^32. */
+typedef enum eas_rand_kind {
+    EAS_RAND_BITS, /* u32 */
+    EAS_RAND_UNIFORM, /* f32 in [0, 1) */
+    EAS_RAND_NORMAL, /* f32, mean 0, deviation 1 */
+    EAS_RAND_BITS64, /* the same in u64 and f64 */
+    EAS_RAND_UNIFORM64,
+    EAS_RAND_NORMAL64
+} eas_rand_kind;
 EAS_API void eas_builder_philox(eas_builder *b, eas_value seed, eas_value offset, eas_value stream,
                                 eas_value words[4]);
 EAS_API eas_value eas_builder_rand(eas_builder *b, eas_value seed, eas_value offset, eas_rand_kind kind);
@@ -371,23 +376,24 @@ EAS_API eas_status eas_builder_finish(eas_builder *b, eas_ir **out);
 
 /* ---- finished IR ------------------------------------------------------------------------------------ */
 
-EAS_API eas_ir *eas_ir_retain(eas_ir *ir);
-EAS_API void eas_ir_release(eas_ir *ir);
+EAS_API eas_ir *eas_ir_retain(eas_ir *ir); /* counts one more reference and returns ir */
+EAS_API void eas_ir_release(eas_ir *ir);   /* NULL is accepted */
 /* Text form: eas_ir_parse(eas_ir_text(ir)) gives the same IR back. */
 EAS_API eas_status eas_ir_text(const eas_ir *ir, int with_lines, char **out);
 /* parses and verifies; does not simplify */
 EAS_API eas_status eas_ir_parse(const char *text, size_t len, eas_ir **out);
+/* a simplified copy; what eas_builder_finish has done already */
 EAS_API eas_status eas_ir_simplify(const eas_ir *ir, eas_ir **out);
 
-EAS_API const char *eas_ir_name(const eas_ir *ir);
-EAS_API int eas_ir_param_count(const eas_ir *ir);
+EAS_API const char *eas_ir_name(const eas_ir *ir);     /* of the kernel */
+EAS_API int eas_ir_param_count(const eas_ir *ir);      /* parameters are 0 .. count-1 */
 typedef struct eas_param {
     const char *name;
     eas_dtype dtype; /* element dtype of a buffer */
     uint8_t is_buffer;
     uint8_t is_read, is_written, is_atomic; /* for buffers */
 } eas_param;
-EAS_API eas_param eas_ir_param(const eas_ir *ir, int i);
+EAS_API eas_param eas_ir_param(const eas_ir *ir, int i); /* zeros if there is no parameter i */
 
 typedef struct eas_insn { /* one instruction, for looking at */
     eas_op op;
@@ -398,8 +404,9 @@ typedef struct eas_insn { /* one instruction, for looking at */
     int line;
     int64_t imm; /* start, axis, size or constant bits, by op */
 } eas_insn;
-EAS_API int eas_ir_insn_count(const eas_ir *ir);
-EAS_API eas_insn eas_ir_insn(const eas_ir *ir, int i);
+EAS_API int eas_ir_insn_count(const eas_ir *ir);       /* instructions are 0 .. count-1 */
+EAS_API eas_insn eas_ir_insn(const eas_ir *ir, int i); /* zeros if there is no instruction i */
+/* The dtype and the shape of a value; rank 0 is a scalar. ERR_VALUE if ir has no value v. */
 EAS_API eas_status eas_ir_value_type(const eas_ir *ir, eas_value v, eas_dtype *dt, int *rank,
                                      int64_t shape[4]);
 
@@ -411,7 +418,7 @@ typedef struct eas_ir_info {
     int64_t tg_bytes; /* threadgroup memory */
     int has_barrier;
 } eas_ir_info;
-EAS_API eas_ir_info eas_ir_analyse(const eas_ir *ir);
+EAS_API eas_ir_info eas_ir_analyse(const eas_ir *ir); /* how the kernel is launched */
 
 /* Texts for looking at: "ir", "msl", "opencl" need nothing; "plan" (how it runs on the CPU), "llvm" and
  * "asm" open the compiler. */
@@ -557,10 +564,10 @@ EAS_API eas_status eas_tune_import(const char *text, int *count);
 /* ---- devices and buffers ---------------------------------------------------------------------------- */
 
 EAS_API eas_status eas_device_get(const char *name, eas_device **out); /* "cpu", "ref", ... */
-EAS_API const char *eas_device_name(const eas_device *d);
+EAS_API const char *eas_device_name(const eas_device *d); /* the name that eas_device_get takes */
 EAS_API const char *eas_device_describe(const eas_device *d); /* one line for people */
-EAS_API int eas_device_count(void);
-EAS_API eas_device *eas_device_at(int i);
+EAS_API int eas_device_count(void); /* of all kinds of devices, usable or not */
+EAS_API eas_device *eas_device_at(int i); /* 0 .. count-1; else NULL */
 EAS_API const char *eas_device_unavailable(const eas_device *d); /* NULL if it can be used, else the reason */
 typedef struct eas_device_facts { /* whether it can be used or not; strings may be NULL */
     const char *alias; /* another name for it */
@@ -568,7 +575,7 @@ typedef struct eas_device_facts { /* whether it can be used or not; strings may 
     const char *absent, *failed; /* what to do where it cannot be used, and where it gives wrong results */
     int dlpack; /* device type of its tensors in DLPack */
 } eas_device_facts;
-EAS_API eas_device_facts eas_device_facts_get(const eas_device *d);
+EAS_API eas_device_facts eas_device_facts_get(const eas_device *d); /* the same at any time */
 /* 1: its addresses are host pointers, and it takes any host memory as it is */
 EAS_API int eas_device_has_host_memory(const eas_device *d);
 
@@ -581,8 +588,9 @@ typedef struct eas_limits { /* of a device that can be used; 0: no limit */
 } eas_limits;
 EAS_API eas_status eas_device_limits(eas_device *d, eas_limits *out);
 
+/* New memory of a device, not initialised; from the device's pool of freed memory if that has some. */
 EAS_API eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out);
-/* Wraps memory of the caller's; done(ctx) is called when the last reference goes. */
+/* Wraps memory of the caller's; done(ctx), if not NULL, is called when the last reference goes. */
 EAS_API eas_status eas_buffer_wrap(eas_device *d, void *data, size_t nbytes, void (*done)(void *), void *ctx,
                                    eas_buffer **out);
 EAS_API eas_buffer *eas_buffer_retain(eas_buffer *b);
@@ -603,6 +611,12 @@ EAS_API eas_status eas_buffer_adopt(eas_device *d, void *handle, void (*done)(vo
 EAS_API void *eas_device_handle(eas_device *d, const void *address, size_t *offset);
 /* of its first byte, in the device's own space; offsets may be added */
 EAS_API void *eas_buffer_address(const eas_buffer *b);
+EAS_API const void *eas_buffer_read(const eas_buffer *b); /* the same, to be read only */
+/* The caller will not write to the memory any more, so that the library may keep what it computes from it:
+ * weights are laid out for products once, not at every call (docs/caches.md). Tensors that were computed and
+ * those of files are sealed. Who asks for the address by eas_buffer_address or eas_buffer_host may write to it
+ * from then on. */
+EAS_API void eas_buffer_seal(eas_buffer *b);
 
 /* Freed buffers are kept for the next request of their size: see docs/devices.md. Bytes are those taken
  * from the device. */
@@ -618,10 +632,11 @@ EAS_API void eas_device_empty_cache(eas_device *d); /* NULL: of every device */
 
 /* ---- streams, events and copies --------------------------------------------------------------------- */
 
+/* A new stream: its work runs in the order given, and beside that of other streams. */
 EAS_API eas_status eas_stream_new(eas_device *d, eas_stream **out);
 EAS_API eas_stream *eas_stream_retain(eas_stream *s);
 EAS_API void eas_stream_release(eas_stream *s); /* the last one waits for its work */
-EAS_API eas_device *eas_stream_device(const eas_stream *s);
+EAS_API eas_device *eas_stream_device(const eas_stream *s); /* that it was made for */
 EAS_API eas_status eas_stream_default(eas_device *d, eas_stream **out); /* the device's own; borrowed */
 /* this thread's for d, else the default; borrowed */
 EAS_API eas_status eas_stream_current(eas_device *d, eas_stream **out);
@@ -636,6 +651,7 @@ EAS_API eas_status eas_stream_synchronize(eas_stream *s, const eas_launch *hooks
 /* every stream of d; NULL: of every device */
 EAS_API eas_status eas_device_synchronize(eas_device *d, const eas_launch *hooks);
 
+/* An event that is not recorded yet; it belongs to no device until it is. */
 EAS_API eas_status eas_event_new(eas_event **out);
 EAS_API eas_event *eas_event_retain(eas_event *e);
 EAS_API void eas_event_release(eas_event *e);
@@ -644,8 +660,9 @@ EAS_API eas_status eas_event_record(eas_event *e, eas_stream *s);
 /* What is given to s from now on runs after the event. Between devices the caller waits. An event that was
  * not recorded holds nothing up. */
 EAS_API eas_status eas_event_wait(eas_event *e, eas_stream *s, const eas_launch *hooks);
-EAS_API eas_status eas_event_synchronize(eas_event *e, const eas_launch *hooks);
-EAS_API int eas_event_is_reached(eas_event *e);
+EAS_API eas_status eas_event_synchronize(eas_event *e,
+                                         const eas_launch *hooks); /* waits until it is reached */
+EAS_API int eas_event_is_reached(eas_event *e); /* 1 also if it was never recorded */
 /* Seconds between two recorded events of one device; waits for both. */
 EAS_API eas_status eas_event_elapsed(eas_event *start, eas_event *end, double *seconds,
                                      const eas_launch *hooks);
@@ -664,10 +681,10 @@ EAS_API eas_status eas_device_copy_on(eas_device *d, eas_copy_way way, void *dst
 /* ---- the cache on disk and the thread pool ---------------------------------------------------------- */
 
 EAS_API const char *eas_cache_dir(void); /* "" when the disk cache is off, eas_cache_why() then says why */
-EAS_API const char *eas_cache_why(void);
+EAS_API const char *eas_cache_why(void); /* why there is no disk cache; "" if there is one */
 EAS_API eas_status eas_cache_clear(void); /* kernels and timings */
 EAS_API eas_status eas_cache_verify(uint64_t *good, uint64_t *bad, uint64_t *bytes); /* drops the bad ones */
-EAS_API int eas_threads_count(void);
+EAS_API int eas_threads_count(void); /* threads that a launch on the cpu is spread over */
 /* Launches from now on use the host program's threads in place of the library's own: run(fn, ctx, n, 0)
  * calls fn(ctx) on the calling thread and on at most n - 1 others, and returns when all are done
  * (libgomp's and libomp's GOMP_parallel does). NULL: the library's own again. A child of fork uses its
@@ -725,7 +742,7 @@ EAS_API eas_tensor_op_info eas_tensor_op_at(eas_tensor_op op);
  * users call it by another function, or not at all. NULL: no such operation, or one that is data. */
 EAS_API const char *eas_tensor_op_family(eas_tensor_op op, int *hidden);
 
-EAS_API eas_node *eas_node_retain(eas_node *n);
+EAS_API eas_node *eas_node_retain(eas_node *n); /* counts one more reference and returns n */
 EAS_API void eas_node_release(eas_node *n); /* NULL is accepted; long chains need no stack */
 /* For those who remember nodes without counting them, and are told by the object's drop (below) before the
  * memory goes: counts n if somebody else does, else NULL. */
@@ -781,9 +798,9 @@ typedef struct eas_call_rule {
 } eas_call_rule;
 EAS_API eas_status eas_node_call_rule(eas_node *result, const eas_call_rule *r);
 
-/* Records a call of a function that runs on the host: factorisations, transforms (src/native/native.def
- * lists them, with their inputs, results and numbers). Inputs come in C order; devices without host memory
- * are copied from and to. numbers may be symbolic sizes. */
+/* Records a call of a function that runs on the host: factorisations and Fourier transforms. docs/c.md lists
+ * their names, with the numbers, inputs and results of each. Inputs come in C order; devices without host
+ * memory are copied from and to. numbers may be symbolic sizes. ERR_VALUE if there is no such function. */
 EAS_API eas_status eas_node_native(const char *name, int nin, eas_node *const *in, int nouts,
                                    const eas_node_type *outs, int nnumbers, const eas_dim *numbers,
                                    eas_node **results);
@@ -1440,14 +1457,15 @@ typedef struct eas_stats {
     uint64_t launches;
     int compiler_loaded; /* 1 once the compiler module was opened */
 } eas_stats;
-EAS_API eas_stats eas_stats_get(void);
+EAS_API eas_stats eas_stats_get(void); /* since the process began */
 typedef struct eas_lazy_stats {
     uint64_t programs, program_hits; /* structures seen for the first time; found again */
     uint64_t kernels; /* kernels made */
     uint64_t steps; /* launches and copies done */
     uint64_t live_nodes;
+    uint64_t pack_bytes, pack_hits; /* factors of products that are kept laid out; how often one was used */
 } eas_lazy_stats;
-EAS_API eas_lazy_stats eas_lazy_stats_get(void);
+EAS_API eas_lazy_stats eas_lazy_stats_get(void); /* of lazy tensors, since the process began */
 
 #ifdef __cplusplus
 }

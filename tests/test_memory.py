@@ -96,10 +96,13 @@ class Masks(unittest.TestCase):
             np.testing.assert_array_equal(out[n:], -1)
 
     def test_null_buffers_with_nothing_enabled(self):
-        empty = np.zeros(0, np.float32)
+        empty, x = np.zeros(0, np.float32), np.ones(8, np.float32)
         for device in DEVICES:
             with backend(device):
                 copy(empty, empty, 0, BLOCK=8, _grid=3)
+                out = np.zeros_like(x)
+                copy(x, out, 8, BLOCK=8)  # the device works on
+                self.assertEqual(out.tolist(), x.tolist())
 
     def test_python_bools(self):
         @eas.kernel

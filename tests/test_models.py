@@ -48,6 +48,12 @@ class Examples(unittest.TestCase):
         model, losses = self.run_one("gpt", "gpt.svg")
         self.assertLess(losses[-1], losses[0])
 
+    @unittest.skipUnless(have("torch"), "torch is not installed")
+    def test_gpt_torch(self):
+        curves, apart, noise = self.run_one("gpt_torch", "gpt_torch.svg")
+        self.assertLess(apart.max(), 1e-3)  # eight steps: rounding alone
+        self.assertGreater(noise.max(), 10 * apart.max())
+
     @unittest.skipUnless(have("sklearn"), "scikit-learn is not installed")
     def test_vae(self):
         losses, samples = self.run_one("vae", "vae.svg", "vae.png")

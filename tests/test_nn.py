@@ -374,6 +374,16 @@ class Cache(unittest.TestCase):
 
 
 @unittest.skipUnless(torch, "torch is not installed")
+class OddLengths(unittest.TestCase):
+    def test_attention_over_lengths_that_no_tile_divides(self):
+        for rows, keys in ((197, 197), (65, 131), (129, 70), (96, 67)):
+            q, k, v = data(2, rows, 16), data(2, keys, 16, seed=1), data(2, keys, 16, seed=2)
+            got = F.scaled_dot_product_attention(Tensor.constant(q), Tensor.constant(k), Tensor.constant(v)).numpy()
+            s = q.astype(np.float64) @ k.swapaxes(1, 2) / 4
+            p = np.exp(s - s.max(-1, keepdims=True))
+            np.testing.assert_allclose(got, p / p.sum(-1, keepdims=True) @ v, rtol=1e-4, atol=1e-5)
+
+
 class Losses(unittest.TestCase):
     def pair(self, mine, theirs, *arrays, grads=(0,), tol=2e-5):
         ts = [torch.from_numpy(a) for a in arrays]

@@ -89,9 +89,12 @@ class State(unittest.TestCase):
 
         y = Tensor.ones((2,)).trace() * 2 + 1
         for name in MODULES["eager.core.graph_utils"].split():
+            shown = set()
             for roots in (y, y._impl, [y], [y._impl], (y,)):
-                with contextlib.redirect_stdout(io.StringIO()):
-                    getattr(graph_utils, name)(roots)
+                with contextlib.redirect_stdout(io.StringIO()) as out:
+                    got = getattr(graph_utils, name)(roots)
+                shown.add((out.getvalue(), repr(got)))
+            self.assertEqual(len(shown), 1, f"{name} answers differently for one and the same graph")
 
     def test_traced_in_place(self):
         from eager.core.pytree import traced, untraced

@@ -3,6 +3,7 @@
 import unittest
 
 import numpy as np
+from test_random import normals, philox
 
 import eager
 from eager import Tensor
@@ -10,6 +11,68 @@ from eager import Tensor
 
 def numbers(t):
     return [round(float(v), 9) for v in np.asarray(t.numpy()).ravel()]
+
+
+def words(seed, n, each):
+    """The words of n elements (each: 4 or 2 of a counter's), as src/graph/graph.h has them for KIND_RANDOM."""
+    i = np.arange(n)
+    w = np.stack(philox(seed, i // (64 * each) * 64 + i % 64))
+    turn = i // 64 % each
+    return w[turn, i] if each == 4 else (w[2 * turn, i].astype(np.uint64) << np.uint64(32)) | w[2 * turn + 1, i]
+
+
+class TestNumbers(unittest.TestCase):
+    """An element's number depends on the key and on which element it is; how it is computed does not matter."""
+
+    SIZES = (1, 10, 64, 65, 255, 256, 257, 1000, 5000, 70000)
+
+    def test_uniform(self):
+        for n in self.SIZES:
+            want = (words(7, n, 4) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+            got = eager.uniform((n,), key=eager.key(7))
+            np.testing.assert_array_equal(got.numpy(), want)
+            wide = eager.uniform((n,), key=eager.key(7), dtype="float64").numpy()
+            np.testing.assert_array_equal(wide, (words(7, n, 2) >> np.uint64(11)) * 2.0**-53)
+
+    def test_gaussian(self):
+        for n in self.SIZES:
+            i = np.arange(n)
+            w = np.stack(philox(7, i // 256 * 64 + i % 64))
+            turn = i // 64 % 4
+            pair = normals((w[turn // 2 * 2, i], w[turn // 2 * 2 + 1, i]))
+            got = eager.gaussian((n,), key=eager.key(7)).numpy()
+            np.testing.assert_allclose(got, np.where(turn % 2, pair[1], pair[0]), atol=1e-5)
+
+    def test_gaussian_of_doubles(self):
+        z = eager.gaussian((1 << 18,), key=eager.key(3), dtype="float64").numpy()
+        self.assertEqual(len(set(z.tolist())), z.size)
+        for power, moment, within in ((1, 0, 0.01), (2, 1, 0.015), (3, 0, 0.04), (4, 3, 0.1)):
+            self.assertLess(abs((z**power).mean() - moment), within)
+        halves = z.reshape(-1, 2, 64)  # the two numbers of a counter do not depend on each other
+        self.assertLess(abs((halves[:, 0] * halves[:, 1]).mean()), 0.01)
+        self.assertLess(abs((halves[:, 0] ** 2 * halves[:, 1] ** 2).mean() - 1), 0.03)
+
+    def test_however_they_are_computed(self):
+        shape, key = (13, 600), eager.key(11)
+        for draw in (eager.uniform, eager.gaussian):
+            for dtype in ("float32", "float64", "float16"):
+
+                def f(k, draw=draw, dtype=dtype):
+                    return draw(shape, key=k, dtype=dtype)
+
+                x = f(key).numpy()
+                same = {
+                    "compiled": eager.compile(f)(key),
+                    "of other dims": draw((13 * 600,), key=key, dtype=dtype).reshape(shape),
+                    "transposed": eager.compile(lambda k, f=f: f(k).T + 0)(key).T,
+                    "with a tensor": eager.compile(lambda k, y, f=f: y + f(k))(key, eager.zeros(shape, dtype=dtype)),
+                    "lanes": eager.vmap(lambda k, f=f: f(k))(eager.constant(np.array([11, 12], np.uint64)))[0],
+                }
+                for how, y in same.items():
+                    np.testing.assert_array_equal(y.numpy(), x, err_msg=f"{draw.__name__} {dtype} {how}")
+                np.testing.assert_array_equal(eager.compile(lambda k, f=f: f(k)[3:7, 100:500] + 0)(key).numpy(), x[3:7, 100:500])
+                rows = eager.compile(lambda k, f=f: f(k) - f(k).max(1, keepdims=True))(key).numpy()
+                np.testing.assert_array_equal(rows, x - x.max(1, keepdims=True))
 
 
 class TestCompile(unittest.TestCase):

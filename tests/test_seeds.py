@@ -160,7 +160,8 @@ class Eager(unittest.TestCase):
             "sharding": "spec",
         }.items():
             for name in names.split():
-                importlib.import_module(f"eager.{folder}.{name}")
+                module = importlib.import_module(f"eager.{folder}.{name}")
+                self.assertTrue([n for n in vars(module) if not n.startswith("__")], f"eager.{folder}.{name} is empty")
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ eas_node *node_of_tensor(Tensor *t)
     eas_status st = EAS_OK;
     int64_t offset;
     if (buf)
-        offset = (first - (char *)eas_buffer_address(buf)) / (int64_t)size;
+        offset = (first - (const char *)eas_buffer_read(buf)) / (int64_t)size;
     else {
         offset = empty ? 0 : -low / (int64_t)size;
         st = eas_buffer_wrap(t->device, empty ? first : first + low, empty ? 0 : (size_t)(high - low) + size,
@@ -149,6 +149,7 @@ static eas_node *node_of_array(PyArrayObject *a, eas_device *d) /* a copy of an 
         hooks_init(&l, &h);
         st = eas_device_copy(d, eas_buffer_address(buf), NULL, PyArray_DATA(a), bytes, &l);
     }
+    eas_buffer_seal(buf); /* nobody else knows this copy */
     if (st == EAS_OK)
         st = eas_node_from_buffer(buf, (eas_dtype)dt, rank, shape, 0, NULL, &n);
     eas_buffer_release(buf);
@@ -209,12 +210,13 @@ static eas_node *in_dtype(eas_node *n, PyObject *dtype) /* steals n */
     int64_t attr = dt;
     return eas_node_dtype(n) == dt ? n : eager_do("cast", 1, &n, 1, &attr);
 }
+static Tensor *tensor_over_node(eas_node *n, bool readonly);
 /* A copy of n's data on d; steals n. */
 eas_node *eager_on_device(eas_node *n, eas_device *d)
 {
     if (!n || !d || eas_node_device(n) == d)
         return n;
-    Tensor *t = tensor_of_node(n);
+    Tensor *t = tensor_over_node(n, true);
     PyObject *moved = t ? PyObject_CallMethod((PyObject *)t, "to", "s", eas_device_name(d)) : NULL;
     eas_node *r = moved ? node_of_tensor((Tensor *)moved) : NULL;
     Py_XDECREF(t);
@@ -243,7 +245,7 @@ static eas_node *contiguous_f32(eas_node *n) /* counted */
     eas_node_retain(n);
     return eager_do("cast", 1, &n, 1, &attr);
 }
-static Tensor *tensor_of_whole(eas_node *n)
+static Tensor *tensor_of_whole(eas_node *n, bool readonly)
 {
     int rank = eas_node_rank(n);
     int64_t offset = 0, strides[MAX_RANK];
@@ -251,8 +253,9 @@ static Tensor *tensor_of_whole(eas_node *n)
     int64_t size = (int64_t)eas_dtype_size(eas_node_dtype(n));
     for (int i = 0; i < rank; i++)
         strides[i] *= size;
+    char *data = readonly ? (char *)(uintptr_t)eas_buffer_read(buf) : eas_buffer_address(buf);
     Tensor *t = tensor_over(eas_buffer_device(buf), eas_node_dtype(n), rank, eas_node_shape(n), strides,
-                            (char *)eas_buffer_address(buf) + offset * size, false, NULL);
+                            data + offset * size, readonly, NULL);
     if (t)
         t->buf = eas_buffer_retain(buf);
     return t;
@@ -267,32 +270,30 @@ static eas_node *whole_node(eas_node *n)
     eas_status st = eas_node_whole(n, &l, &whole);
     return st == EAS_OK ? whole : (py_raise(st), NULL);
 }
-Tensor *tensor_of_node(eas_node *n)
+static Tensor *tensor_over_node(eas_node *n, bool readonly)
 {
     if (!eager_realize(1, &n))
         return NULL;
     if (eas_node_is_sharded(n)) {
         eas_node *whole = whole_node(n);
-        Tensor *t = !whole ? NULL : whole == n ? tensor_of_whole(n) : tensor_of_whole(whole);
+        Tensor *t = whole ? tensor_of_whole(whole, readonly) : NULL;
         eas_node_release(whole);
         return t;
     }
-    return tensor_of_whole(n);
+    return tensor_of_whole(n, readonly);
 }
-PyObject *array_of_node(eas_node *n, bool writeable)
+Tensor *tensor_of_node(eas_node *n) { return tensor_over_node(n, false); }
+PyObject *array_of_node(eas_node *n)
 {
-    Tensor *t = tensor_of_node(n);
+    Tensor *t = tensor_over_node(n, true);
     PyObject *a = t ? PyObject_CallMethod((PyObject *)t, "numpy", NULL) : NULL;
     Py_XDECREF(t);
-    if (a && !writeable && PyArray_BASE((PyArrayObject *)a))
-        /* the tensor's own memory: others may share it */
-        PyArray_CLEARFLAGS((PyArrayObject *)a, NPY_ARRAY_WRITEABLE);
     return a;
 }
 static PyObject *numpy(PyObject *o, PyObject *unused)
 {
     (void)unused;
-    return array_of_node(eager_node(o), false);
+    return array_of_node(eager_node(o));
 }
 static PyObject *dunder_array(PyObject *o, PyObject *args, PyObject *kw)
 {
@@ -300,7 +301,7 @@ static PyObject *dunder_array(PyObject *o, PyObject *args, PyObject *kw)
     PyObject *dtype = Py_None, *copy = Py_None;
     if (!PyArg_ParseTupleAndKeywords(args, kw, "|OO:__array__", names, &dtype, &copy))
         return NULL;
-    PyObject *a = array_of_node(eager_node(o), false);
+    PyObject *a = array_of_node(eager_node(o));
     PyArray_Descr *d = NULL;
     if (!a || (dtype != Py_None && PyArray_DescrConverter(dtype, &d) != NPY_SUCCEED)) {
         Py_XDECREF(a);
@@ -324,9 +325,9 @@ static PyObject *dunder_array(PyObject *o, PyObject *args, PyObject *kw)
 PyObject *eager_readable(eas_node *n)
 {
     if (eas_node_dtype(n) != EAS_BF16)
-        return array_of_node(n, false);
+        return array_of_node(n);
     eas_node *f = contiguous_f32(n);
-    PyObject *a = f ? array_of_node(f, false) : NULL;
+    PyObject *a = f ? array_of_node(f) : NULL;
     eas_node_release(f);
     return a;
 }
@@ -425,7 +426,7 @@ static PyObject *dunder_dlpack(PyObject *o, PyObject *args, PyObject *kw)
 static PyObject *dunder_dlpack_device(PyObject *o, PyObject *unused)
 {
     (void)unused;
-    Tensor *t = tensor_of_node(eager_node(o));
+    Tensor *t = tensor_over_node(eager_node(o), true);
     PyObject *r = t ? tensor_dlpack_device((PyObject *)t, NULL) : NULL;
     Py_XDECREF(t);
     return r;
@@ -433,7 +434,7 @@ static PyObject *dunder_dlpack_device(PyObject *o, PyObject *unused)
 int eager_getbuffer(PyObject *o, Py_buffer *view, int flags)
 {
     view->obj = NULL;
-    PyObject *a = array_of_node(eager_node(o), false);
+    PyObject *a = array_of_node(eager_node(o));
     int r = a ? PyObject_GetBuffer(a, view, flags) : -1; /* the view holds the array */
     Py_XDECREF(a);
     if (r < 0 && !PyErr_ExceptionMatches(PyExc_BufferError) && !a) {
@@ -653,10 +654,11 @@ static PyObject *stats(PyObject *m, PyObject *unused)
     (void)m;
     (void)unused;
     eas_lazy_stats s = eas_lazy_stats_get();
-    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K}", "programs", (unsigned long long)s.programs, "program_hits",
-                         (unsigned long long)s.program_hits, "kernels", (unsigned long long)s.kernels,
-                         "steps", (unsigned long long)s.steps, "live_nodes",
-                         (unsigned long long)s.live_nodes);
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "programs", (unsigned long long)s.programs,
+                         "program_hits", (unsigned long long)s.program_hits, "kernels",
+                         (unsigned long long)s.kernels, "steps", (unsigned long long)s.steps, "live_nodes",
+                         (unsigned long long)s.live_nodes, "pack_bytes", (unsigned long long)s.pack_bytes,
+                         "pack_hits", (unsigned long long)s.pack_hits);
 }
 static PyObject *debug_nans(PyObject *m, PyObject *how)
 {

@@ -104,7 +104,7 @@ static int add_mask(key *k, eas_node *mask, int at, int rank)
         return py_fail(PyExc_IndexError,
                        "a mask inside vmap chooses another number of elements in each lane: use eager.where"),
                0;
-    PyObject *a = array_of_node(mask, false), *b = NULL, *where = NULL;
+    PyObject *a = array_of_node(mask), *b = NULL, *where = NULL;
     if (a && !rank) /* one truth value: a new axis of size 1 or 0 */
         b = PyArray_Ravel((PyArrayObject *)a, NPY_CORDER);
     else

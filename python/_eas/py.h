@@ -630,7 +630,7 @@ eas_node *node_of_tensor(Tensor *t); /* the same memory, counted */
 /* a copy of arrays and lists; Tensors of eas share */
 eas_node *node_of_data(PyObject *o, PyObject *dtype, eas_device *d);
 Tensor *tensor_of_node(eas_node *n); /* realises; the same memory */
-PyObject *array_of_node(eas_node *n, bool writeable); /* realises; on the cpu the same memory */
+PyObject *array_of_node(eas_node *n); /* realises; read-only, on the cpu the same memory */
 bool eager_convertible(PyObject *o);
 eas_node *eager_on_device(eas_node *n, eas_device *d); /* a copy of n's data there, or n; steals n */
 PyObject *eager_number(PyObject *o, const char *what); /* the one element as a Python number */

@@ -15,11 +15,7 @@ calls of other functions costs nothing but a look at its bytecode."""
 
 import ast
 import builtins
-import functools
-import linecache
 import opcode
-import os
-import time
 import types
 import weakref
 
@@ -27,9 +23,32 @@ from . import _flow, mk
 from ._guards import _is_library
 from ._interpret import _Loops, body
 from ._interpret import _names as _names_in
+from ._source import _definition, _is_in_file, _is_older
 from ._static import Scan
+from ._syntax import (
+    _COMPREHENSIONS,
+    _JUMPS,
+    _METHODS,
+    _at,
+    _attr,
+    _bools,
+    _call,
+    _const,
+    _copy_place,
+    _end,
+    _jump,
+    _jumps,
+    _live_in,
+    _load,
+    _names,
+    _own,
+    _reads,
+    _set,
+    _stored,
+    _tuple,
+    _unpack,
+)
 
-_START = time.time()
 _WORDS = ("JUMP_IF", "POP_JUMP", "FOR_ITER", "JUMP_BACKWARD", "UNARY_NOT", "IS_OP", "CONTAINS_OP")
 _FLOW = frozenset(n for name, n in opcode.opmap.items() if any(w in name for w in _WORDS[:5]))
 
@@ -74,98 +93,6 @@ def _cells(fn):
         except ValueError:
             continue
     return out
-
-
-# ---- source ----
-
-
-def _last_line(code):
-    """The last line that an instruction begins on; what follows is indented further than the definition, and found by that."""
-    last = max((line or 0 for _, _, line in code.co_lines()), default=0)
-    return max([last, *(_last_line(c) for c in code.co_consts if isinstance(c, types.CodeType))])
-
-
-def _indent(line):
-    return len(line) - len(line.lstrip())
-
-
-def _block(lines, first, last):
-    """The lines of a definition that begins at index `first` and has code up to line `last`; a text that keeps every line's number."""
-    depth = _indent(lines[first])
-    end = max(last, first + 1)
-    while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > depth):
-        end += 1
-    text = "".join(lines[first:end])
-    return "\n" * (first - 1) + "if 1:\n" + text if depth and first else "\n" * first + text
-
-
-@functools.lru_cache(maxsize=64)
-def _file(name):
-    return ast.parse("".join(linecache.getlines(name)))
-
-
-def _same_args(node, code):
-    a = node.args
-    names = [x.arg for x in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
-    return tuple(names) == code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-
-
-def _definition(fn):
-    """The node of a function's definition, or None without its source."""
-    code = fn.__code__
-    lines = linecache.getlines(code.co_filename, fn.__globals__)
-    first = code.co_firstlineno - 1
-    if not 0 <= first < len(lines):
-        return None
-    if code.co_name == "<lambda>":
-        return _lambda(code)
-    tree = ast.parse(_block(lines, first, _last_line(code)))
-    body = tree.body[0].body if isinstance(tree.body[0], ast.If) and not isinstance(tree.body[0].test, ast.Compare) else tree.body
-    node = body[0]
-    if not isinstance(node, ast.FunctionDef) or node.name != code.co_name or not _same_args(node, code):
-        return None
-    return node
-
-
-def _lambda(code):
-    columns = {p[2] for p in code.co_positions() if p[2] is not None and p[0] == code.co_firstlineno}
-    found = []
-    for n in ast.walk(_file(code.co_filename)):
-        if isinstance(n, ast.Lambda) and n.lineno == code.co_firstlineno and _same_args(n, code):
-            if n.body.col_offset in columns or n.body.lineno != n.lineno:
-                found.append(n)
-    return found[0] if len(found) == 1 else None
-
-
-def _is_older(name):
-    """Was the file there as it is before this process began? Then it is what was imported."""
-    try:
-        return os.stat(name).st_mtime < _START
-    except OSError:
-        return True  # no file: what linecache has was given to it with the code
-
-
-def _is_in_file(code, fn):
-    """Is it what the file holds now? Compiled whole: how a call is compiled depends on what the module imports."""
-    waiting = [compile("".join(linecache.getlines(code.co_filename, fn.__globals__)), code.co_filename, "exec", flags=code.co_flags & 0x1FF0000, dont_inherit=True)]
-    while waiting:
-        c = waiting.pop()
-        if c.co_firstlineno == code.co_firstlineno and c.co_qualname == code.co_qualname and _same_code(c, code):
-            return True
-        waiting += (x for x in c.co_consts if isinstance(x, types.CodeType))
-    return False
-
-
-def _same_code(a, b):
-    if a.co_code != b.co_code or a.co_names != b.co_names or a.co_varnames != b.co_varnames or len(a.co_consts) != len(b.co_consts):
-        return False
-    for x, y in zip(a.co_consts, b.co_consts):
-        if isinstance(x, types.CodeType):
-            if not isinstance(y, types.CodeType) or not _same_code(x, y):
-                return False
-        elif type(x) is not type(y) or (x != y and x == x):
-            return False
-    return True
 
 
 # ---- compiling ----
@@ -286,193 +213,6 @@ def kernel(fn, metas, owner, live=False, known=()):
         if made is not None:
             return _make(made, fn)
     return body(fn) if live else fn
-
-
-# ---- nodes ----
-
-
-def _at(node, at):
-    node.lineno = node.end_lineno = at.lineno
-    node.col_offset = node.end_col_offset = at.col_offset
-    return node
-
-
-def _load(name, at):
-    return _at(ast.Name(name, ast.Load()), at)
-
-
-def _const(v, at):
-    return _at(ast.Constant(v), at)
-
-
-def _tuple(names, ctx, at):
-    return _at(ast.Tuple([_at(ast.Name(n, ctx), at) for n in names], ctx), at)
-
-
-def _attr(owner, name, at):
-    return _at(ast.Attribute(_load(owner, at), name, ast.Load()), at)
-
-
-def _call(owner, name, args, at):
-    return _at(ast.Call(_attr(owner, name, at), args, []), at)
-
-
-def _set(name, value, at):
-    return _at(ast.Assign([_at(ast.Name(name, ast.Store()), at)], value), at)
-
-
-def _unpack(names, value, at):
-    """(a, b) = value; a mere call if there are none."""
-    return _at(ast.Assign([_tuple(names, ast.Store(), at)], value), at) if names else _at(ast.Expr(value), at)
-
-
-def _names(names, at):
-    return _at(ast.Tuple([_const(n, at) for n in names], ast.Load()), at)
-
-
-def _bools(values, at):
-    return _at(ast.Tuple([_const(v, at) for v in values], ast.Load()), at)
-
-
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-
-
-_NOTHING = (frozenset(), ())
-# Methods that decide nothing: of traced values, and of Python's containers.
-_METHODS = frozenset(n for t in (mk.Value, mk.Buffer, list, dict, set, str, tuple) for n in dir(t)) | {"set", "value"}
-
-
-def _names_of(node):
-    """(names that are read, names that are assigned in the order of the source) in a node, in its own scope; functions inside read what their bodies read."""
-    try:
-        return node._eas_names
-    except AttributeError:
-        pass
-    t = type(node)
-    if t is ast.Name:
-        found = (frozenset((node.id,)), ()) if type(node.ctx) is ast.Load else (frozenset(), (node.id,))
-    elif t is ast.Constant or t in (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue):
-        return _NOTHING
-    elif t is ast.Attribute:
-        found = _names_of(node.value)
-    else:
-        reads, stores = set(), {}
-        if t in (ast.Import, ast.ImportFrom):
-            stores = {(a.asname or a.name).partition(".")[0]: None for a in node.names}
-        else:
-            for f in node._fields:
-                v = getattr(node, f, None)
-                if type(v) is list:
-                    for x in v:
-                        if isinstance(x, ast.AST):
-                            r, w = _names_of(x)
-                            reads |= r
-                            stores.update(dict.fromkeys(w))
-                elif isinstance(v, ast.AST) and v._fields:
-                    r, w = _names_of(v)
-                    reads |= r
-                    stores.update(dict.fromkeys(w))
-        if t in (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
-            stores = {node.name: None}
-        elif t is ast.Lambda:
-            stores = {}
-        elif t in _COMPREHENSIONS:
-            targets = {n for g in node.generators for n in _names_of(g.target)[1]}
-            stores = {n: None for n in stores if n not in targets}
-        found = (frozenset(reads), tuple(stores))
-    node._eas_names = found
-    return found
-
-
-def _stored(node, out):
-    """Names that statements assign in their own scope, in the order of the source, added to out."""
-    for n in node if type(node) is list else (node,):
-        out.update(dict.fromkeys(n for n in _names_of(n)[1] if n not in out))
-    return out
-
-
-def _reads(node):
-    return _names_of(node)[0] if node is not None else frozenset()
-
-
-def _live_in(stmts, defined):
-    """(names that may be read before they are assigned, names that are surely assigned) of statements; defined: assigned before them."""
-    live, have = set(), set(defined)
-    for s in stmts:
-        t = type(s)
-        if t is ast.If:
-            live |= _reads(s.test) - have
-            have |= set(_stored(s.test, {}))
-            a, ha = _live_in(s.body, have)
-            b, hb = _live_in(s.orelse, have)
-            live |= a | b
-            have = ha & hb
-        elif t in (ast.While, ast.For):
-            live |= _reads(s.test if t is ast.While else s.iter) - have
-            inner = have | (set(_stored(s.target, {})) if t is ast.For else set())
-            live |= _live_in(s.body, inner)[0] | _live_in(s.orelse, have)[0]
-        elif t is ast.With:
-            for i in s.items:
-                live |= _reads(i.context_expr) - have
-                if i.optional_vars is not None:
-                    have |= set(_stored(i.optional_vars, {}))
-            a, have = _live_in(s.body, have)
-            live |= a
-        elif t in (ast.Assign, ast.AnnAssign, ast.Expr, ast.Assert, ast.Raise, ast.Return):
-            live |= _reads(s) - have
-            have |= set(_stored(s, {}))
-        elif t is ast.AugAssign:
-            live |= (_reads(s) | ({s.target.id} if type(s.target) is ast.Name else set())) - have
-            have |= set(_stored(s.target, {}))
-        elif t in (ast.Pass, ast.Break, ast.Continue, ast.Global, ast.Nonlocal):
-            if t in (ast.Break, ast.Continue):
-                break
-        else:
-            live |= _reads(s) - have
-            if isinstance(s, _SCOPES):
-                have.add(s.name)
-        if t in (ast.Return, ast.Raise):
-            break
-    return live, have
-
-
-_NONE = frozenset()
-_JUMPS = (ast.Return, ast.Break, ast.Continue)
-_R, _B, _C = (frozenset((x,)) for x in "rbc")
-
-
-def _jump(s):
-    """(which of "r", "b", "c" a statement may do, whether it surely does one)."""
-    t = type(s)
-    if t is ast.Return:
-        return _R, True
-    if t is ast.Break:
-        return _B, True
-    if t is ast.Continue:
-        return _C, True
-    if t is not ast.If and t is not ast.For and t is not ast.While:
-        return _NONE, False
-    try:
-        return s._eas_jumps
-    except AttributeError:
-        pass
-    a, every = _jumps(s.body)
-    b, other = _jumps(s.orelse)
-    s._eas_jumps = found = (a | b, every and other) if t is ast.If else ((a | b) & _R, False)
-    return found
-
-
-def _jumps(stmts):
-    """The same of statements one after the other."""
-    may = _NONE
-    for s in stmts:
-        m, surely = _jump(s)
-        if m:
-            may = may | m
-        if surely:
-            return may, True
-    return may, False
 
 
 class _Loop:
@@ -983,28 +723,3 @@ class _Function:
         x = _at(ast.IfExp(_call("_eas_flow", "then", [_load(t, e)], e), x, _const(None, e)), e)
         y = _at(ast.IfExp(_call("_eas_flow", "other", [_load(t, e)], e), y, _const(None, e)), e)
         return _call("_eas_flow", "choose", [cond, x, y], e)
-
-
-def _copy_place(to, at):
-    to.end_lineno, to.end_col_offset = getattr(at, "end_lineno", at.lineno), getattr(at, "end_col_offset", at.col_offset)
-
-
-def _end(s):
-    return s
-
-
-def _own(stmts, expressions=False):
-    """The statements (and expressions) that are not in functions inside them."""
-    waiting = list(stmts)
-    while waiting:
-        n = waiting.pop()
-        yield n
-        if isinstance(n, _SCOPES):
-            continue
-        if expressions:
-            waiting += ast.iter_child_nodes(n)
-            continue
-        for f in ("body", "orelse", "finalbody", "handlers", "cases"):
-            more = getattr(n, f, None)
-            if type(more) is list:
-                waiting += more

@@ -223,12 +223,49 @@ struct eas_buffer {
     bool owned; /* mem is the device's, not the caller's */
     bool direct; /* mem goes back to the device, not to the pool */
     void *host; /* of direct ones, where the host reaches it; else NULL */
+    /* only the library writes to it: no caller has its address for writing (packs.c) */
+    bool sealed;
+    uint32_t version; /* how often it was written to by the library since it was made, or more */
+    struct dev_pack *packs; /* copies in other layouts, or what was copied once */
     /* of the pool */
     const eas_stream *stream; /* it was made for */
     unsigned cls; /* of its size */
     struct eas_buffer *next, *prev; /* of its size */
     struct eas_buffer *newer, *older;
 };
+
+bool dev_env_bytes(const char *name, uint64_t *out); /* a variable such as "64M", if it is set */
+
+/* ---- packs.c: copies of buffers in other layouts, kept with them ---- */
+typedef struct dev_pack dev_pack;
+enum { DEV_PACK_ARGS = 8 };
+typedef struct dev_pack_key { /* how it is laid out */
+    uint64_t kernel; /* its number */
+    int64_t arg[DEV_PACK_ARGS]; /* scalars that it is given */
+} dev_pack_key;
+typedef struct dev_pack_ask { /* what dev_pack_find tells dev_pack_add */
+    bool may; /* be kept at all */
+    bool known; /* it was made before */
+    uint32_t version; /* of the buffer */
+} dev_pack_ask;
+/* The copy, counted; NULL: there is none. Then the caller makes it and hands it to dev_pack_add. */
+eas_buffer *dev_pack_find(eas_buffer *of, const dev_pack_key *key, dev_pack_ask *ask);
+void dev_pack_add(eas_buffer *of, const dev_pack_key *key, const dev_pack_ask *ask, eas_buffer *copy);
+void dev_packs_drop_all(eas_buffer *of);
+void dev_packs_empty(const eas_device *d); /* drops all copies on a device; NULL: on all */
+void dev_seal(eas_buffer *b);
+void dev_unseal(eas_buffer *b);
+/* The library writes to the buffer, or it dies. */
+static inline void dev_buffer_changes(eas_buffer *b)
+{
+    __atomic_add_fetch(&b->version, 1, __ATOMIC_RELEASE);
+    if (__atomic_load_n(&b->packs, __ATOMIC_ACQUIRE))
+        dev_packs_drop_all(b);
+}
+typedef struct dev_pack_stats {
+    uint64_t bytes, count, hits, limit;
+} dev_pack_stats;
+dev_pack_stats dev_packs_stats(void);
 
 /* Memory of devices that share the host's. */
 eas_status dev_host_alloc(eas_device *d, size_t nbytes, void **mem);

@@ -106,21 +106,27 @@ static size_t size_class(size_t n, unsigned *cls)
     return room;
 }
 
+bool dev_env_bytes(const char *name, uint64_t *out)
+{
+    const char *e = getenv(name);
+    char *end = NULL;
+    unsigned long long n = e && *e ? strtoull(e, &end, 10) : 0;
+    if (!end || end == e)
+        return false;
+    const int shift = *end == 'K' || *end == 'k' ? 10
+                    : *end == 'M' || *end == 'm' ? 20
+                    : *end == 'G' || *end == 'g' ? 30
+                                                 : 0;
+    *out = (uint64_t)n << shift;
+    return true;
+}
+
 static uint64_t limit_of(const pool *p)
 {
-    static _Atomic uint64_t set; /* 1 + the limit; 0: not looked up yet; 1: none was set */
+    static _Atomic uint64_t set; /* 2 + the limit; 0: not looked up yet; 1: none was set */
     uint64_t v = set;
-    if (!v) {
-        const char *e = getenv("EAS_POOL_LIMIT");
-        char *end = NULL;
-        unsigned long long n = e && *e ? strtoull(e, &end, 10) : 0;
-        int shift = !end                       ? 0
-                  : *end == 'K' || *end == 'k' ? 10
-                  : *end == 'M' || *end == 'm' ? 20
-                  : *end == 'G' || *end == 'g' ? 30
-                                               : 0;
-        set = v = e && *e && end != e ? ((uint64_t)n << shift) + 2 : 1;
-    }
+    if (!v)
+        set = v = dev_env_bytes("EAS_POOL_LIMIT", &v) ? v + 2 : 1;
     if (v > 1)
         return v - 2;
     uint64_t quarter = p->s.live_bytes / 4, least = (uint64_t)256 << 20;
@@ -241,6 +247,7 @@ static eas_status obtain(pool *p, eas_device *d, size_t n, size_t room, void **m
     if (st != EAS_ERR_MEMORY)
         return st;
     stream_retire_all(d);
+    dev_packs_empty(d);
     empty(p);
     st = d->alloc(d, room, mem);
     return st == EAS_ERR_MEMORY ? out_of_memory(p, d, n) : st;
@@ -420,6 +427,8 @@ void eas_buffer_release(eas_buffer *b)
 {
     if (!b || __atomic_sub_fetch(&b->refs, 1, __ATOMIC_ACQ_REL))
         return;
+    dev_buffer_changes(b);
+    b->sealed = false;
     if (b->direct && !dev_usable(b->device))
         b->device->dealloc(b->device, b->mem, b->size);
     if (b->done)
@@ -442,15 +451,34 @@ size_t eas_buffer_size(const eas_buffer *b)
     NEED(b, 0);
     return b->size;
 }
+
+/* The caller may write to it from now on. */
+static void give_out(const eas_buffer *b)
+{
+    if (__atomic_load_n(&b->sealed, __ATOMIC_ACQUIRE))
+        dev_unseal((eas_buffer *)(uintptr_t)b);
+}
 void *eas_buffer_host(const eas_buffer *b)
 {
     NEED(b, NULL);
+    give_out(b);
     return b->device->host_memory ? b->mem : b->host;
 }
 void *eas_buffer_address(const eas_buffer *b)
 {
     NEED(b, NULL);
+    give_out(b);
     return b->mem;
+}
+const void *eas_buffer_read(const eas_buffer *b)
+{
+    NEED(b, NULL);
+    return b->mem;
+}
+void eas_buffer_seal(eas_buffer *b)
+{
+    if (b)
+        dev_seal(b);
 }
 
 /* ---- for people ---- */
@@ -470,6 +498,7 @@ void eas_device_empty_cache(eas_device *d)
     for (int i = 0; i < eas_device_count(); i++)
         if (!d || d == eas_device_at(i)) {
             stream_retire_all(eas_device_at(i));
+            dev_packs_empty(eas_device_at(i));
             empty(&pools[i]);
         }
 }

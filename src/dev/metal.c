@@ -435,7 +435,7 @@ eas_status metal_byte_copier(mtl_id *pipeline)
     return st;
 }
 
-/* What only the compiled pipeline knows. */
+/* Checks limits that are known only once the pipeline is compiled, such as the threads of a group. */
 static eas_status check_pipeline(const dev_code *c)
 {
     const char *name = c->ir->name;

@@ -1,11 +1,11 @@
-/* metal_plan.c: graphs that are replayed. Their launches are encoded once, into an indirect command buffer; a
- * replay is then a message for each run of them. Commands of such a buffer have no bytes of their own:
- * scalars lie in a buffer of the plan. When arguments change, only the commands that they change are encoded
- * anew.
+/* metal_plan.c: captures that are replayed. The launches of a capture are encoded once, into an indirect
+ * command buffer; a replay then sends one message for each run of consecutive launches. Commands of an
+ * indirect buffer cannot carry bytes, so scalars lie in a buffer of the plan. When arguments are rebound,
+ * only the commands that use them are encoded again.
  *
- * Not encoded: copies, launches that check their accesses (each replay needs a place of its own for their
- * faults) and, on devices that do not find a pipeline by itself, the first launch of each pipeline in an
- * encoder. The queue encodes those at every replay.
+ * Not encoded in advance: copies; launches that check their accesses, since each replay needs its own place
+ * for their faults; and, on devices that do not find a pipeline by themselves, the first launch of each
+ * pipeline in an encoder. The queue encodes these at every replay.
  */
 #include "metal.h"
 

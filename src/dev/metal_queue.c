@@ -392,7 +392,7 @@ static eas_status copy_to(dev_queue *q, const metal_place *to, const char *from,
     return st;
 }
 
-/* What the host reaches anyway is read when the batch is over. */
+/* Memory that the host can reach is copied by the host when the batch is over: nothing is encoded. */
 static eas_status land(dev_queue *q, char *to, const metal_place *from, size_t n)
 {
     landing l = {.to = to, .from = from->host, .n = n, .buffer = from->buffer};

@@ -123,7 +123,7 @@ void ocl_dealloc(eas_device *d, void *mem, size_t nbytes)
     pthread_mutex_unlock(&M.lock);
 }
 
-/* What [at, at + size) lies in. */
+/* The range of addresses that contains [at, at + size). */
 eas_status ocl_range_of(uint64_t at, uint64_t size, ocl_range *out)
 {
     pthread_mutex_lock(&M.lock);

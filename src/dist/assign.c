@@ -269,6 +269,9 @@ static bool fix_roll(const partition *p, const eas_node *n, assigned *a)
     return false;
 }
 
+/* Finds one thing that cannot hold (a size that does not divide, an inner factor cut before an outer one,
+ * ...) and drops the axis that causes it. True: something was dropped, and the rest must be looked at again.
+ * Each call takes away an axis, so the loop around it ends. */
 static bool fix_once(const partition *p, const eas_node *n, assigned *a, const votes *v)
 {
     const eas_shard_rule *r = a->r;
@@ -310,6 +313,10 @@ static void unmix(assigned *a, const eas_dim_spec *was)
     }
 }
 
+/* Decides which axes cut which factors: every input votes with its bytes for the factors that its axes cut,
+ * the users' wish with less than any input; each axis goes to the factor with most votes (settle); an axis
+ * whose dim must be whole moves to another dim (rehouse); and what cannot hold is dropped until all of it
+ * can. */
 eas_status assign_by(partition *p, eas_node *n, eas_shard_rule *r, int nout, const eas_spec *const *in,
                      const eas_spec *want, assigned *out)
 {

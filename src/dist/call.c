@@ -102,7 +102,7 @@ static bool launch_of(const calling *c, elementwise_numbers *g, int64_t *number,
     return given || kernel_grid(c->x->kernel, args, NULL, g->grid) == EAS_OK;
 }
 
-/* Which parameter an input or (-1 - i) an output is; -1: none. */
+/* The parameter of the kernel that input `what`, or output i if what is -1 - i, is bound to; -1: none. */
 static int param_of(const node_extra *x, int what)
 {
     for (int i = 0; i < x->nargs; i++)
@@ -176,7 +176,7 @@ static eas_status elements_rule(calling *c, eas_shard_rule **r)
     return EAS_OK;
 }
 
-/* What the user's rule does not let be cut stays whole. */
+/* Restricts a rule to the factors that the user's rule allows to be cut. */
 static void only_as_told(eas_shard_rule *r, const call_share *s, int outputs)
 {
     const eas_shard_tensor *told = &s->rule->tensors[outputs];

@@ -218,7 +218,7 @@ uint64_t comm_bytes(const comm_call *k)
     }
 }
 
-/* Of one member: what goes out comes in. */
+/* A collective over one member: the operand is copied to the result. */
 static void run_alone(const comm_call *k)
 {
     size_t bytes = (size_t)k->count * eas_dtype_size(k->dtype);

@@ -164,8 +164,8 @@ eas_node *halo_cut(shifting *s, eas_node *x, int dim, int64_t from, int64_t n, i
     return x ? padded(g, x, dim, start - from, n, fill_like(s, x)) : NULL;
 }
 
-/* What the devices at this distance have of what any receiver needs, in its place in a whole part; of the
- * outermost parts only the side that is needed. */
+/* One hop: the elements that any receiver needs of the device at this distance, sent by one permutation and
+ * placed as in a whole part. Of the two outermost parts only the side next to the receiver is kept. */
 static eas_node *from_distance(shifting *s, eas_node *x, int dim, const eas_dim_spec *axes, const halo *h,
                                int64_t distance)
 {

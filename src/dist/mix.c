@@ -103,8 +103,8 @@ typedef struct reshaping {
     bool special;     /* something is mixed, before or after */
 } reshaping;
 
-/* Which factor of the dim has the cut size of the mix, and what of the mix is in it; false: the factors are
- * not products of its sizes. */
+/* Finds the factor of the dim that contains the cut size of the mix, and the sizes of the mix that it
+ * consists of; false: the factors are not products of these sizes. */
 static bool find_cut(const eas_shard_rule *r, const eas_shard_dim *dim, const pmix *m, int *factor,
                      pmix *inside)
 {

@@ -1,10 +1,22 @@
 /* partition.c: the recorded graph, which is global, as the graph of one device.
  *
- * Entries are the nodes that are needed, inputs before users, with composites replaced by what they are made
- * of. Three walks over them: forward, how each would lie if only its inputs had a say; backward, how users
- * would like what has no layout of its own (so that what a constraint asks for is made in parts from the
- * start); and forward again, making local nodes (rules.c) and whatever stands between how an input lies and
- * how the operation wants it (reshard.c).
+ * Problem: each operation can run on parts of its inputs in several ways, and the layout that suits one
+ * operation may not suit the next. All devices run the same local graph, so the choice must depend on the
+ * graph alone.
+ *
+ * Idea: entries are the nodes that are needed, inputs before users, with composites replaced by their
+ * expansions. Three walks over the entries:
+ *
+ *   forward     the layout of each entry if only its inputs had a say (assign.c: they vote by size)
+ *   backward    the layout that the users of an entry would like, for entries that have none of their
+ *               own: constants, index ranges, random numbers and values behind a constraint are then
+ *               made in parts from the start instead of being made whole and cut
+ *   forward     makes the local nodes (rules.c), and inserts conversions between the layout of an input
+ *               and the one that the operation wants (reshard.c)
+ *
+ * Assumed: a layout is a property of a value, not of a use, so a value that two users want in two layouts is
+ * converted at one of them; auto_inner.c tries to do better. What would break it: a rule that looks at
+ * anything that differs between devices, since these would then wait for different collectives.
  */
 #include "dist.h"
 
@@ -131,8 +143,8 @@ static int children(const visit *v)
                                                                                                  : v->n->nin;
 }
 
-/* What a barrier waits for: views are skipped, since any element will do and none has to be fetched from
- * another device. */
+/* The node that a barrier waits for. Views of it are skipped: the barrier may wait for any element, and
+ * none has to be fetched from another device. */
 const eas_node *barrier_source(const eas_node *n)
 {
     const eas_node *t = node_in(n)[1];

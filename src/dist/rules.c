@@ -277,7 +277,9 @@ static eas_node *gathered(partition *p, eas_node *n, const eas_spec *at, eas_nod
     return gd_where(g, gb_reshape(g, here, 0, n->rank, shape), rows, gd_num(g, rows, 0));
 }
 
-/* What is added to counts once. */
+/* A scatter-add whose updates are spread over devices: every device adds its updates to a partial result,
+ * so the tensor they are added to must count once. The first device starts from it, the others from zeros.
+ */
 static eas_node *scattered(partition *p, eas_node *n, const eas_spec *at, eas_node *const *in,
                            const eas_dim_spec *axes)
 {

@@ -105,7 +105,7 @@ static void ask_users(partition *p, pentry *e)
         now(p, barrier_source(e->n));
 }
 
-/* Which nodes wait; after the walk forward. */
+/* Decides which pads and slices are delayed until their reader is made; after the walk forward. */
 void shift_mark(partition *p, int nroots, eas_node *const *roots)
 {
     bool any = false;
@@ -273,7 +273,7 @@ void shift_ahead(partition *p, pentry *e)
     assign_free(&s.a);
 }
 
-/* What the dims that no axis cuts are padded and sliced to. */
+/* Pads and slices the dims that no axis cuts; no communication is needed for these. */
 static eas_node *locally(shifting *s, eas_node *x, const eas_spec *at)
 {
     for (int d = 0; d < s->rank && x; d++) {

@@ -99,7 +99,7 @@ bool watch_left(watch *w, int rank)
     return board_read(&w->board, rank, &s) && s.left;
 }
 
-/* What it does or did last. */
+/* Text for reports: the collective that a rank is in, or the last one it was in. */
 static const char *doing(watch *w, int rank, char *text, size_t size, watch_state *s)
 {
     board_read(&w->board, rank, s);

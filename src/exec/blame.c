@@ -72,8 +72,7 @@ static int64_t *read_indices(const blaming *b, eas_node *index, int64_t *count)
         *count *= node_shape(result)[i];
     bool plain = buf && !(node_kind(result) == KIND_LEAF && result->nwords);
     if (plain && (out = malloc(sizeof *out * (size_t)(*count + 1))) &&
-        eas_device_copy(NULL, out, eas_buffer_device(buf), eas_buffer_address(buf),
-                        sizeof *out * (size_t)*count, NULL)) {
+        eas_device_copy(NULL, out, eas_buffer_device(buf), buf->mem, sizeof *out * (size_t)*count, NULL)) {
         free(out);
         out = NULL;
     }
@@ -110,7 +109,7 @@ static void check(blaming *b, eas_node *n, eas_node *index, int axis)
     free(at);
 }
 
-/* What a composite is made of, recorded where the composite was. */
+/* The expansion of a composite, with the composite's source line. */
 static bool expanded(eas_node *n, eas_node **out)
 {
     eas_site_set(n->site);

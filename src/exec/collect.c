@@ -82,6 +82,29 @@ static void add_access(collected *c, const pgraph *g, uint32_t id, uint32_t as, 
     c->oom |= !vec_push(&c->accesses, a);
 }
 
+void draw_strides(const pgraph *g, const pnode *p, eas_dim *own)
+{
+    const int keys = pass_at(g, p->in[0])->rank;
+    eas_dim dense = 1;
+    for (int k = p->rank - 1; k >= 0; k--) {
+        own[k] = k < keys ? 0 : dense;
+        eas_dim_apply(EAS_DIM_MUL, dense, p->shape[k], &dense);
+    }
+}
+
+/* Random numbers are computed where they lie in the space: as if they were read from memory there. */
+static void add_draw(collected *c, const pgraph *g, uint32_t id, const int8_t *map)
+{
+    const pnode *p = pass_at(g, id);
+    reading a = {.node = id};
+    eas_dim own[GRAPH_MAX_RANK];
+    draw_strides(g, p, own);
+    for (int k = 0; k < p->rank; k++)
+        if (map[k] >= 0 && p->shape[k] != 1)
+            a.stride[map[k]] = own[k];
+    c->oom |= !vec_push(&c->draws, a);
+}
+
 static bool mine(const gather_ctx *x, uint32_t id)
 {
     const place *q = &x->f->at[id];
@@ -106,7 +129,7 @@ static bool again(gather_ctx *x, uint32_t id, const int8_t *map)
     return false;
 }
 
-/* What there is to know of a node, the first time; after that, which one it was. */
+/* Adds a node to the group's key: its properties the first time it is met, its number after that. */
 static void note(gather_ctx *x, uint32_t id, bool outside, const int8_t *map)
 {
     scratch *t = x->f->scratch;
@@ -172,6 +195,12 @@ static void visit(gather_ctx *x, uint32_t id, const int8_t *map)
         add_once(x->c, &x->c->buffers, p->in[0]);
         collect_shape(x->c, pass_at(g, p->in[0])->rank, pass_at(g, p->in[0])->shape);
         add_access(x->c, g, p->in[0], id, map);
+        return;
+    }
+    if (map && p->kind == KIND_RANDOM) {
+        add_draw(x->c, g, id, map);
+        for (int k = 0; k < p->nin; k++)
+            visit(x, p->in[k], map);
         return;
     }
     if (!by_map)
@@ -267,4 +296,5 @@ void collect_free(const fusion *f, collected *c)
     vec_free(&c->numbers);
     vec_free(&c->dims);
     vec_free(&c->accesses);
+    vec_free(&c->draws);
 }

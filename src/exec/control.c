@@ -127,9 +127,9 @@ static eas_status read_flag(const trips *t, const eas_buffer *b, bool *out)
     uint8_t flag = 0;
     eas_status st = EAS_OK;
     if (eas_device_has_host_memory(t->device))
-        flag = *(const uint8_t *)eas_buffer_address(b);
+        flag = *(const uint8_t *)b->mem;
     else
-        st = eas_device_copy(NULL, &flag, t->device, eas_buffer_address(b), 1, t->around->hooks);
+        st = eas_device_copy(NULL, &flag, t->device, b->mem, 1, t->around->hooks);
     *out = flag != 0;
     return st;
 }
@@ -137,9 +137,8 @@ static eas_status read_flag(const trips *t, const eas_buffer *b, bool *out)
 static eas_status copy_within(const trips *t, eas_buffer *to, const eas_buffer *from)
 {
     size_t n = eas_buffer_size(to);
-    return n ? eas_device_copy(t->device, eas_buffer_address(to), t->device, eas_buffer_address(from), n,
-                               t->around->hooks)
-             : EAS_OK;
+    dev_buffer_changes(to);
+    return n ? eas_device_copy(t->device, to->mem, t->device, from->mem, n, t->around->hooks) : EAS_OK;
 }
 
 static void fill_numbers(trips *t, const control_fn *f)
@@ -172,6 +171,8 @@ static void set_view(eas_buffer *view, const eas_buffer *of, size_t bytes, int64
     view->owned = false;
     view->done = NULL;
     view->host = NULL;
+    view->sealed = false;
+    view->packs = NULL;
     view->mem = (char *)of->mem + bytes * (size_t)at;
     view->size = bytes;
 }
@@ -193,7 +194,7 @@ static void set_leaves(trips *t, const control_fn *f, int64_t at)
     }
 }
 
-/* Of results that share memory at most one has a place of its own. */
+/* A stacked result is written directly to its place in the stack, unless another result shares its slot. */
 static void set_places(trips *t, const control_fn *f)
 {
     const graph_control *c = t->s->c;
@@ -205,8 +206,8 @@ static void set_places(trips *t, const control_fn *f)
     }
 }
 
-/* What is carried on is an element of an array, as it is: the next trip's element will lie in the same view,
- * so it gets memory of its own. */
+/* A trip may carry on an element of a scanned or stacked array as it is. The view of that element is moved
+ * to the next element before the next trip, so the carried value is copied to memory of its own. */
 static eas_status keep_element(trips *t, eas_buffer **carried)
 {
     const graph_control *c = t->s->c;

@@ -68,7 +68,7 @@ static uint32_t count(const uint64_t *set, uint32_t words)
 
 static bool is_cut(const cutting *c, uint32_t i) { return (c->cuts[i] & CUT_APART) != 0; }
 
-/* What node i needs, given its inputs. */
+/* The set of parameters that node i needs, from the sets of its inputs. */
 static void gather(const cutting *c, uint32_t i)
 {
     const pnode *p = pass_at(c->f->g, i);

@@ -5,7 +5,7 @@
  *   lower.c    a group of nodes as a kernel: which dims are blocks, which are loops; parameters
  *   lower_*.c  groups around a matrix product, a scan, a scatter, a sort
  *   match_*.c  attention and its derivative, found among the nodes
- *   plan.c     kernels and memory in order: made; plan_run.c: run
+ *   plan.c     kernels and memory in order: made; plan_run.c: run; plan_packs.c: what runs leave to later ones
  *   program.c  compiled functions
  *   control.c  loops and branches: plans that a step of a plan runs
  *   realize.c  the front: structure found again or made
@@ -174,6 +174,7 @@ typedef struct collected {
     str key; /* tells groups apart: equal ones make equal code for parameters in the same order */
     VEC(eas_dim) dims; /* symbolic sizes that code needs */
     VEC(reading) accesses;
+    VEC(reading) draws; /* random numbers that lie simply in the space, and how their elements count on */
     bool general; /* something is read at indices of its own */
     bool indexed; /* by an index that is data */
     bool oom;
@@ -183,6 +184,8 @@ void collect_from(const fusion *f, uint32_t grp, uint32_t node, const int8_t *ma
 void collect_note(const fusion *f, uint32_t grp, uint32_t node, collected *c);
 void collect_key(collected *c, const void *p, size_t n);
 void collect_free(const fusion *f, collected *c);
+/* of random numbers: how far apart elements are, along each dim */
+void draw_strides(const pgraph *g, const pnode *p, eas_dim *own);
 void collect_shape(collected *c, int rank, const eas_dim *shape); /* sizes and strides as parameters */
 /* where input `part` begins along the axis */
 eas_dim concat_start(const pgraph *g, const pnode *p, int part);
@@ -231,6 +234,11 @@ typedef struct lower {
     int8_t mlast[MAX_DIMS]; /* the last dim of the space in each */
     int8_t mdim[MAX_DIMS]; /* per dim of the space: the merged one */
     int nblock; /* rank of blocks */
+    struct { /* where a program makes all numbers of a counter (low_draws): the element is 4 DRAW_LANES unit +
+              * DRAW_LANES turn + lane */
+        eas_value unit, lane; /* unit 0: it does not */
+        int turn;
+    } draw;
     arena *mem;
     eas_status st;
 } lower;
@@ -365,6 +373,7 @@ typedef struct slot { /* memory of one tensor of a plan */
     eas_dim count; /* elements */
     uint32_t takes; /* a slot whose memory it takes over; SLOT_NONE */
     uint32_t last; /* the last step that needs it */
+    bool ends; /* of a leaf: after `last` no step and no result needs its memory */
 } slot;
 typedef struct plan_step {
     eas_kernel *kernel; /* NULL: control, collective or native */
@@ -385,6 +394,7 @@ typedef struct plan_step {
     uint8_t phase; /* STEP_*, of a collective: args are its inputs, then as many results */
     uint32_t number; /* which of the plan's collectives */
     bool maps, indexed; /* of kernel_use */
+    bool packs; /* lays one tensor of the run out for a product: plan_packs.c */
     /* depends on none of the steps right before it, back to the last one that does not join: they run as one
      */
     bool joins;
@@ -435,6 +445,18 @@ bool plan_same(const plan *a, const plan *b); /* the same kernels? */
 eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs); /* one each, counted */
 void plan_release(plan *p);
 extern _Atomic uint64_t plan_steps_done;
+
+/* ---- plan_packs.c: factors of products that are laid out once for several runs ---- */
+/* Is the step of a kernel that lays a factor out worth it, and can it be? */
+bool packs_can_keep(const plan_step *s, const slot *slots);
+typedef struct packs_use { /* of one step in one run */
+    eas_buffer *from;
+    dev_pack_key key;
+    dev_pack_ask ask;
+} packs_use;
+/* The factor, laid out in an earlier run, counted; NULL: the step must run, and packs_keep its result. */
+eas_buffer *packs_find(const plan_step *s, const plan_run *r, eas_buffer *const *bufs, packs_use *u);
+void packs_keep(const packs_use *u, eas_buffer *made);
 
 /* ---- realize.c ---- */
 /* What src/dist does for nodes with NODE_SHARDED; it is there before the first such node. */

@@ -52,7 +52,7 @@ bool fold_axis(const pnode *p, int d)
     return false;
 }
 
-/* Which dim of the result an unreduced dim of the input is. */
+/* The dim of the result that corresponds to the unreduced dim d of the input. */
 int fold_kept(const pnode *p, int d)
 {
     int skipped = 0;
@@ -145,8 +145,10 @@ static bool row_fits(const group *g, uint32_t inner)
     return n <= ROW_MAX || rest >= 64;
 }
 
-/* The dims of the space that p's users broadcast over; they must be p's axes, in order. Fills map for p's
- * input. */
+/* May the reduction p join group g as "reduce a row, then use the result in that row" (softmax)? The users of
+ * p lie in the space with p's dims at q->map; the dims of the space that p does not have are those that its
+ * result is broadcast over. The axes of p must be exactly these dims, in the same order and of the same size.
+ * *inner: these dims as bits; map: how the input of p lies in the space. Dims of size 1 match anything. */
 static bool match_inner(const pgraph *pg, const group *g, const pnode *p, const place *q, uint32_t *inner,
                         int8_t *map)
 {
@@ -200,7 +202,7 @@ static bool follows_fold(const fusion *f, const group *g, uint32_t i, const int8
     return false;
 }
 
-/* Is p as large as one of what a concatenation copies? Then each of its elements is computed once. */
+/* Is p as large as one of the inputs of the concatenation? Then each of its elements is computed once. */
 static bool part_of_concat(const fusion *f, const pnode *p, const group *g)
 {
     const pnode *core = pass_at(f->g, g->core);
@@ -234,7 +236,7 @@ static bool cheap_here(const fusion *f, uint32_t i, const group *g)
     return dim_known(mine) && dim_known(all) ? all <= mine : mine == all;
 }
 
-/* Nobody in the group sees the axes: they become new dims of the space. */
+/* No member of the group has the reduced axes: they become new inner dims of the space. */
 static bool append_inner(const pgraph *pg, group *g, const pnode *p, const place *q, int8_t *map)
 {
     const pnode *x = pass_at(pg, p->in[0]);
@@ -252,6 +254,9 @@ static bool append_inner(const pgraph *pg, group *g, const pnode *p, const place
     return true;
 }
 
+/* Puts the reduction i into the group of its only user, in one of two ways: its axes are the dims that the
+ * user broadcasts over (match_inner), or no member of the group has its axes yet (append_inner). A group has
+ * one set of inner dims, so a reduction along others is refused. */
 static bool try_fold(fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);
@@ -452,7 +457,7 @@ static group_kind core_kind(const pgraph *g, const pnode *p)
     }
 }
 
-/* Memory and a group of its own. */
+/* Gives node i memory and a group of its own. */
 static void root_group(fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);
@@ -492,7 +497,8 @@ static void root_group(fusion *f, uint32_t i)
         push_core(f, i);
 }
 
-/* A result that is used in one group only, at that group's index, is stored there on the way. */
+/* May the result i be stored by the group that uses it? Yes if only that group uses it, at the group's own
+ * index. */
 static bool may_ride(const fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);
@@ -525,6 +531,11 @@ static bool by_elements(const pgraph *g, const pnode *p)
     return any;
 }
 
+/* Decides where node i is computed; all of its users have been settled. In this order: a result of the
+ * program is stored, by the group that uses it if possible (may_ride); a reduction, product or scan joins its
+ * user's group or gets one of its own; any other node is computed where it is used if it is cheap in every
+ * group that does, or if it has one user and each of its elements is needed once. Whatever cannot join is
+ * stored (root_group). */
 static void settle(fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);
@@ -563,8 +574,9 @@ static void settle(fusion *f, uint32_t i)
         (q->many ? (q->cost <= FUSE_CHEAP && q->len < FUSE_LONG && !fuse_kept(q)) ||
                        (q->rows && p->kind == KIND_WINDOW)
                  : g->size < f->limit && (cheap_here(f, i, g) || (q->rows && g->kind == GROUP_MATMUL)));
-    /* The product needs memory if its user's group cannot take it: what follows it then has that memory
-     * instead, and costs no pass of its own. */
+    /* If the user's group cannot take the product as its core, the product needs memory. Then the
+     * element-wise nodes after the product are computed in the product's kernel, and their result is stored
+     * in place of the product: no kernel of their own is needed. */
     here &= !(q->tail && p->kind != KIND_RESHAPE && !takes_core(f, i));
     if (!here) {
         root_group(f, i);
@@ -575,7 +587,7 @@ static void settle(fusion *f, uint32_t i)
     fuse_push_inputs(f, i);
 }
 
-/* Reductions were found from results to inputs. */
+/* Reductions were found from results to inputs; kernels compute them from inputs to results. */
 static void order_folds(fusion *f)
 {
     for (uint32_t i = 1; i < f->groups.len; i++) {

@@ -22,8 +22,8 @@ static bool own_memory(const pnode *p)
     }
 }
 
-/* Does the reshape of x to p make one dim of several? Then an index into p must be taken apart, with
- * divisions; splitting dims only multiplies and adds. */
+/* Does the reshape of x to p merge several dims into one? Then an index into p must be taken apart by
+ * divisions; splitting dims takes only multiplications and additions. */
 static bool joins_dims(const pnode *p, const pnode *x)
 {
     int i = 0;
@@ -42,8 +42,9 @@ static bool joins_dims(const pnode *p, const pnode *x)
     return false;
 }
 
-/* What several use has memory, unless it is cheap to compute in each of them. What follows a product takes
- * the memory that the product would have. */
+/* Will x be stored because several nodes use it? A node with several users is stored unless it is cheap to
+ * compute in each of them. A node that ends a chain after a product is stored in any case: it takes the
+ * memory that the product would have had. */
 bool fuse_kept(const place *x) { return x->users > 1 && (x->cost > FUSE_CHEAP || x->tail); }
 
 /* Is p all that is made of a product, element by element, or a reshape of that? */
@@ -104,8 +105,9 @@ static int own_cost(const pgraph *g, const pnode *p, const place *at)
     }
 }
 
-/* What it takes to compute a node again, as if everything heavy below it were in memory. What needs no memory
- * at all is worth a few operations. */
+/* Computes every node's cost, as if all expensive nodes below it were in memory. A node that reads no
+ * memory at all (index ranges and numbers) counts as free up to FREE operations: computing it again saves a
+ * load. */
 void fuse_costs(fusion *f)
 {
     /* nodes that passes have replaced are still in the list, and read nothing */

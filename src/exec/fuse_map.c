@@ -3,6 +3,9 @@
  */
 #include "exec.h"
 
+/* Tells node x that group grp uses it. The first user sets x's group and map. A second user in another group
+ * makes it `many`; a second map in the same group makes it not `simple`: it is then read at indices of its
+ * own. */
 void fuse_push(fusion *f, uint32_t x, uint32_t grp, const int8_t *map, bool many)
 {
     place *q = &f->at[x];

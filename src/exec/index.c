@@ -1,9 +1,18 @@
 /* index.c: the value of a node at an index, as kernel code.
  *
- * An index is one integer value per dim, a scalar or a block along one axis of the program's block, with the
- * lanes where it lies within the dim. Views are arithmetic on indices; what has memory is a load; everything
- * else is computed from its inputs at their indices. A value has only the block axes that it depends on, so
- * what is broadcast is computed once.
+ * Problem: a kernel computes its results at given indices. A view (slice, pad, reshape, gather, ...) should
+ * cost no memory: it should only change the index at which its input is read.
+ *
+ * Idea: one recursive function, low_value: it emits the code that computes node p at an index. A view
+ * computes the index of its input and goes on there; a node with memory becomes a load; any other node is
+ * computed from its inputs at their indices. An index is one integer value per dim, a scalar or a block along
+ * one axis of the program's block, together with the lanes where it lies within the dim (`ok`); these masks
+ * are joined on the way and end up at the loads. A value has only the block axes that it depends on, so what
+ * is broadcast is computed once.
+ *
+ * Assumed: a node is asked for at few different indices (fuse.c counts them and stores nodes that are read at
+ * many); otherwise the code would double with each view in a chain. Values are remembered by node and index,
+ * so asking twice costs nothing.
  */
 #include "exec.h"
 
@@ -21,7 +30,8 @@ eas_value low_and(lower *l, eas_value x, eas_value y)
 
 eas_value low_int(lower *l, int64_t v) { return eas_builder_const_typed(l->b, EAS_I64, 0, v); }
 
-/* What cannot be, unless the builder has failed before: then that is the error. */
+/* Reports a state that cannot occur unless the builder has failed before; then the builder's error is the
+ * one that counts. */
 static void impossible(lower *l, const char *what, const char *why)
 {
     if (!l->st && !eas_builder_status(l->b))
@@ -516,13 +526,61 @@ static eas_value along_value(lower *l, const pnode *p, const lindex *at)
     return low_value(l, p->in[0], to, NULL);
 }
 
+/* ---- random numbers ---- */
+
+static int draw_shift(eas_rand_kind kind) { return kind < EAS_RAND_BITS64 ? 2 : 1; }
+
+/* Number `turn` of a counter's. */
+static eas_value draw_turn(lower *l, const pnode *p, eas_value key, eas_value counter, int turn)
+{
+    eas_value v[4];
+    return ir_rand_all(l->b, key, counter, (eas_rand_kind)p->words[0], v) ? v[turn] : 0;
+}
+
+/* Of element i: all numbers of its counter, and the one that is its own. */
+static eas_value draw_at(lower *l, const pnode *p, eas_value key, eas_value first, eas_value i)
+{
+    const int shift = draw_shift((eas_rand_kind)p->words[0]), n = 1 << shift;
+    eas_value v[4], lanes = low_int(l, DRAW_LANES),
+                    unit = low_bin(l, "floordiv", i, low_int(l, DRAW_LANES * n)),
+                    turn = low_bin(l, "and", low_bin(l, "floordiv", i, lanes), low_int(l, n - 1));
+    eas_value counter =
+        low_bin(l, "add", low_bin(l, "mul", unit, lanes), low_bin(l, "and", i, low_int(l, DRAW_LANES - 1)));
+    if (!ir_rand_all(l->b, key, low_bin(l, "add", first, counter), (eas_rand_kind)p->words[0], v))
+        return 0;
+    for (int k = 1; k < n; k++)
+        v[0] = choose(l, low_bin(l, "eq", turn, low_int(l, k)), v[k], v[0]);
+    return v[0];
+}
+
+static eas_value draw_first(lower *l, const pnode *p, const lindex *at, const int8_t *map)
+{
+    return eas_builder_cast(l->b, low_value(l, p->in[1], at, map), EAS_I64);
+}
+
 static eas_value random_value(lower *l, const pnode *p, const lindex *at)
 {
     int prefix = pass_at(l->g, p->in[0])->rank;
-    eas_value ok, lane = low_offset(l, p->rank - prefix, p->shape + prefix, at + prefix, &ok);
-    eas_value key = low_value(l, p->in[0], at, NULL), first = low_value(l, p->in[1], at, NULL);
-    return eas_builder_rand(l->b, key, low_bin(l, "add", eas_builder_cast(l->b, first, EAS_I64), lane),
-                            (eas_rand_kind)p->words[0]);
+    eas_value ok, i = low_offset(l, p->rank - prefix, p->shape + prefix, at + prefix, &ok);
+    return draw_at(l, p, low_value(l, p->in[0], at, NULL), draw_first(l, p, at, NULL), i);
+}
+
+/* At the group's own index. */
+static eas_value random_mapped(lower *l, const pnode *p, const int8_t *map)
+{
+    eas_dim own[MAX_DIMS], strides[MAX_DIMS] = {0};
+    eas_value key = low_value(l, p->in[0], NULL, map), first = draw_first(l, p, NULL, map), ok;
+    draw_strides(l->g, p, own);
+    for (int k = 0; k < p->rank; k++) /* the last dim of a run counts */
+        if (map[k] >= 0 && p->shape[k] != 1 && l->mlast[l->mdim[map[k]]] == map[k])
+            strides[l->mdim[map[k]]] = own[k];
+    if (!l->draw.unit)
+        return draw_at(l, p, key, first, low_sum(l, l->nm, l->at, strides, &ok));
+    const int shift = draw_shift((eas_rand_kind)p->words[0]), n = 1 << shift;
+    eas_value from = low_bin(l, "mul", l->draw.unit, low_int(l, DRAW_LANES * (4 / n)));
+    from = low_bin(l, "add", from, low_int(l, DRAW_LANES * (l->draw.turn / n)));
+    eas_value counter = low_bin(l, "add", first, low_bin(l, "add", from, l->draw.lane));
+    return draw_turn(l, p, key, counter, l->draw.turn % n);
 }
 
 /* ---- element by element ---- */
@@ -567,7 +625,12 @@ static eas_value input_value(lower *l, const pnode *p, int k, const lindex *at, 
 static eas_value map_value(lower *l, const pnode *p, const lindex *at, const int8_t *map)
 {
     eas_value x[3];
-    for (int i = 0; i < p->nin; i++)
+    int rest = p->nin;
+    if (p->op == GRAPH_FMA) { /* of a chain the sum comes first: factors are read just before they are used */
+        rest = 2;
+        x[2] = input_value(l, p, 2, at, map);
+    }
+    for (int i = 0; i < rest; i++)
         x[i] = input_value(l, p, i, at, map);
     return p->kind == KIND_CAST ? eas_builder_cast(l->b, x[0], (eas_dtype)p->dtype) : low_emit(l, p, x);
 }
@@ -655,6 +718,8 @@ static eas_value by_map(lower *l, uint32_t id, const int8_t *map)
                                                            : input_value(l, p, 0, NULL, map);
     if (reads_reshaped(l, p))
         return load_mapped(l, p->in[0], id, map);
+    if (p->kind == KIND_RANDOM)
+        return random_mapped(l, p, map);
     for (int k = 0; k < p->rank; k++)
         at[k] = map[k] < 0 || p->shape[k] == 1 ? (lindex){0, 0} : l->at[l->mdim[map[k]]];
     return at_index(l, p, at);
@@ -675,6 +740,9 @@ static eas_value number_value(lower *l, uint32_t id)
     return p->fixed ? bits_value(l, (eas_dtype)p->dtype, p->words[0]) : l->param[id];
 }
 
+/* The value of node `id`: at the index `at`, or, if that is NULL, at the group's own index by `map`. In this
+ * order: a number; a reduction that the group has computed; a value that was asked for before at the same
+ * place; a load, if the node is a parameter of the kernel; else code that computes it from its inputs. */
 eas_value low_value(lower *l, uint32_t id, const lindex *at, const int8_t *map)
 {
     const pnode *p = pass_at(l->g, id);

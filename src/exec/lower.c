@@ -75,7 +75,7 @@ static void add_use(lowering *w, use u)
 /* Does this kernel write the group's results? */
 static bool stores(const lowering *w) { return !w->l.grp->packed || w->part == PACK_PRODUCT; }
 
-/* What the kernel is given, in the order of its parameters: results, tensors, numbers, sizes. */
+/* Lists the arguments of the kernel in the order of its parameters: results, tensors, numbers, sizes. */
 static void add_uses(lowering *w)
 {
     const lower *l = &w->l;
@@ -137,16 +137,23 @@ static void add_params(lowering *w)
 
 /* ---- the merged space ---- */
 
+static bool runs_on(const reading *r, const group *g, int a, int b)
+{
+    const eas_dim *s = r->stride;
+    eas_dim step;
+    if (s[a] == 0 && s[b] == 0)
+        return true;
+    return s[a] != 0 && s[b] != 0 && !eas_dim_apply(EAS_DIM_MUL, s[b], g->space[b], &step) && step == s[a];
+}
+
 static bool run_on(const collected *c, const group *g, int a, int b)
 {
-    for (uint32_t i = 0; i < c->accesses.len; i++) {
-        const eas_dim *s = c->accesses.at[i].stride;
-        eas_dim step;
-        if (s[a] == 0 && s[b] == 0)
-            continue;
-        if (s[a] == 0 || s[b] == 0 || eas_dim_apply(EAS_DIM_MUL, s[b], g->space[b], &step) || step != s[a])
+    for (uint32_t i = 0; i < c->accesses.len; i++)
+        if (!runs_on(&c->accesses.at[i], g, a, b))
             return false;
-    }
+    for (uint32_t i = 0; i < c->draws.len; i++)
+        if (!runs_on(&c->draws.at[i], g, a, b))
+            return false;
     return true;
 }
 

@@ -27,6 +27,7 @@ typedef struct attend {
     eas_dim nrows, ncols;
     lindex batch[MAX_DIMS], row, across; /* its rows along the first and the second dim of a block */
     eas_dtype sum;
+    bool inside; /* the running tile has all its columns */
 } attend;
 
 static lindex whole(lower *l, int axis, int64_t n) { return (lindex){low_lanes(l, axis, n), 0}; }
@@ -55,12 +56,19 @@ void low_stand_at(lower *l, const lindex *batch, const pnode *space, lindex r, l
     }
 }
 
+/* The columns of a tile, along the first dim of a block. */
+static lindex columns(const attend *a, eas_value first)
+{
+    lindex c = low_along(&a->w->l, first, 0, a->cols, a->ncols);
+    return (lindex){c.v, a->inside ? 0 : c.ok};
+}
+
 /* whole: all scores of the tile are there, whatever the condition in front of them says */
 static eas_value scores_tile(attend *a, eas_value q, eas_value first, bool whole_tile)
 {
     lower *l = &a->w->l;
     int8_t map[MAX_DIMS], to[MAX_DIMS];
-    lindex col = low_along(l, first, 0, a->cols, a->ncols);
+    lindex col = columns(a, first);
     eas_value k = tile(a, a->c->in[1], whole(l, 1, a->depth), col, a->cols, a->depth);
     eas_value zero = eas_builder_broadcast(l->b, eas_builder_const_typed(l->b, a->sum, 0, 0), 2,
                                            (int64_t[]){a->cols, a->rows});
@@ -259,7 +267,7 @@ static void one_tile(attend *a, eas_value q, eas_value first, bool whole_tile, c
     /* at once, while p is in registers */
     eas_value total = eas_builder_reduce(l->b, eas_op_find("add"), p, 0);
     eas_value fade = op1(l, "exp2", low_bin(l, "sub", low_bin(l, "mul", now[0], by), safe));
-    lindex key = low_along(l, first, 0, a->cols, a->ncols);
+    lindex key = columns(a, first);
     eas_value v = tile(a, a->o->in[1], key, whole(l, 1, a->width), a->cols, a->width);
     next[0] = top;
     next[1] = low_bin(l, "add", low_bin(l, "mul", now[1], fade), total);
@@ -289,14 +297,35 @@ static void walk(attend *a, eas_value query, eas_value from, eas_value to, int k
     low_forget(l, mark);
 }
 
+/* The size of tiles that reach the least beyond n, the larger of two that are alike. */
 static int64_t tile_size(eas_dim n, int64_t most)
 {
+    int64_t best = most;
     if (!dim_known(n))
         return most / 2;
-    for (int64_t t = most; t >= most / 2; t -= 8)
-        if (n % t == 0)
-            return t;
-    return n < most ? (n ? n : 1) : most / 2;
+    if (n < most)
+        return n ? n : 1;
+    for (int64_t t = most - 8; t >= most / 2; t -= 8)
+        if ((n + t - 1) / t * t < (n + best - 1) / best * best)
+            best = t;
+    return best;
+}
+
+/* All columns without a condition. Where the last tile is not whole it comes by itself: the others have no
+ * masks. */
+static void walk_all(attend *a, eas_value query, const eas_value *init, eas_value *last)
+{
+    lower *l = &a->w->l;
+    const int64_t full = dim_known(a->ncols) ? a->ncols / a->cols * a->cols : 0;
+    eas_value middle[3];
+    if (!full || full == a->ncols) {
+        walk(a, query, low_int(l, 0), low_dim(l, a->ncols), TILE_PART, 0, init, last);
+        return;
+    }
+    a->inside = true;
+    walk(a, query, low_int(l, 0), low_int(l, full), TILE_PART, 0, init, middle);
+    a->inside = false;
+    one_tile(a, query, low_int(l, full), false, middle, last);
 }
 
 /* Tall tiles reuse more, but there should be some for every thread. */
@@ -346,8 +375,10 @@ void lower_attention(lowering *w)
         find_ends(&a, cond, column, equal, ends);
         walk(&a, query, low_int(l, 0), ends[0], TILE_WHOLE, 0, init, middle);
         walk(&a, query, ends[0], ends[1], TILE_PART, 0, middle, last);
-    } else {
+    } else if (cond) {
         walk(&a, query, low_int(l, 0), low_dim(l, a.ncols), TILE_PART, cond, init, last);
+    } else {
+        walk_all(&a, query, init, last);
     }
     eas_value r =
         low_bin(l, "mul", last[2],

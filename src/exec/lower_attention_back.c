@@ -23,7 +23,7 @@ typedef struct backward {
 
 static lindex whole(lower *l, int axis, int64_t n) { return (lindex){low_lanes(l, axis, n), 0}; }
 
-/* Of tensor x, rows by r and columns by c. */
+/* A tile of the tensor: rows by r, columns by c. */
 static eas_value tile(const backward *a, uint32_t id, lindex r, lindex c, int64_t first, int64_t second)
 {
     lower *l = &a->w->l;

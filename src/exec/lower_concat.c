@@ -66,12 +66,28 @@ int concat_parts(const fusion *f, const group *g)
     return n;
 }
 
+/* The dim along which an input has neighbours is that of the first one that has any. */
+static bool lie_alike(const pgraph *g, const pnode *p)
+{
+    int first = -1;
+    for (int k = 0; k < p->nin; k++) {
+        const int last = pass_last_in_memory(g, p->in[k]);
+        if (last >= 0 && first >= 0 && last != first)
+            return false;
+        first = last >= 0 ? last : first;
+    }
+    return true;
+}
+
 /* Is a kernel of its own better than a value that is chosen element by element? Where rows to be copied are
- * long, and lie as they are in the result. */
+ * long, or there is one of each, and lie as they are in the result. */
 bool concat_copies(const pgraph *g, const pnode *p)
 {
     const int axis = (int)p->words[0];
     int64_t after = 1;
+    bool once = true;
+    for (int d = 0; d < axis; d++)
+        once &= p->shape[d] == 1;
     for (int d = axis + 1; d < p->rank; d++) {
         if (!dim_known(p->shape[d]))
             return false;
@@ -79,11 +95,10 @@ bool concat_copies(const pgraph *g, const pnode *p)
     }
     for (int k = 0; k < p->nin; k++) {
         const pnode *x = pass_at(g, p->in[k]);
-        if (!dim_known(x->shape[axis]) || x->shape[axis] * after < 16 ||
-            pass_last_in_memory(g, p->in[k]) != pass_last_in_memory(g, p->in[0]))
+        if (!dim_known(x->shape[axis]) || (!once && x->shape[axis] * after < 16))
             return false;
     }
-    return true;
+    return lie_alike(g, p);
 }
 
 /* ---- the kernel ---- */

@@ -82,10 +82,22 @@ static void pack_lanes(lowering *w, int from, int64_t want)
     }
 }
 
+/* Lanes of a program that goes through memory: of narrow elements more, so that it has as many bytes. */
+static int64_t program_lanes(const lowering *w)
+{
+    size_t widest = 1;
+    for (uint32_t i = 0; i < w->use->params.len; i++) {
+        const size_t n = eas_dtype_size((eas_dtype)w->use->params.at[i].dtype);
+        if (w->use->params.at[i].what == USE_NODE && n > widest)
+            widest = n;
+    }
+    return sizes[w->l.f->variant].lanes * (widest == 1 ? 4 : widest == 2 ? 2 : 1);
+}
+
 static void elementwise_roles(lowering *w)
 {
     lower *l = &w->l;
-    const int64_t lanes = sizes[l->f->variant].lanes;
+    const int64_t lanes = program_lanes(w);
     int v = l->nm - 1, u = turned_dim(w);
     if (v < 0)
         return;
@@ -365,7 +377,8 @@ static void block_shape(lowering *w, eas_value v, bool inner, int64_t shape[4])
             shape[w->axis[m]] = inner ? w->block[m] : 1;
 }
 
-/* What is reduced: with all inner lanes, and nothing where there is no element. */
+/* The operand of a reduction as a block with all inner lanes; lanes without an element hold the identity
+ * element. */
 static eas_value fold_input(lowering *w, const fold_state *f)
 {
     lower *l = &w->l;
@@ -397,25 +410,26 @@ static eas_value fold_lanes(lowering *w, const fold_state *f, eas_value v)
     return any ? eas_builder_reshape(l->b, v, l->nblock, shape) : v;
 }
 
-/* Which index of the axis is it, and the value there: of one block. */
-static void arg_lanes(lowering *w, const fold_state *f, eas_value v, eas_value *best, eas_value *where)
+static int arg_dim(const lower *l)
 {
-    lower *l = &w->l;
-    int64_t shape[4];
     int m = 0;
     while (!l->minner[m])
         m++;
+    return m;
+}
+
+/* Which index of the axis has the best value of a block. */
+static eas_value arg_where(lowering *w, const fold_state *f, eas_value v)
+{
+    lower *l = &w->l;
+    const int m = arg_dim(l);
+    int64_t shape[4];
+    if (w->axis[m] < 0)
+        return l->at[m].v;
     block_shape(w, v, false, shape);
-    if (w->axis[m] < 0) {
-        *best = v;
-        *where = l->at[m].v;
-        return;
-    }
-    eas_value i = eas_builder_arg_reduce(l->b, wants_max(f->p), v, w->axis[m]);
-    *where = eas_builder_reshape(l->b, i, l->nblock, shape);
-    if (w->role[m] == ROLE_LOOP)
-        *where = low_bin(l, "add", *where, w->l.at[m].v ? w->first : 0);
-    *best = fold_lanes(w, f, v);
+    eas_value i = eas_builder_reshape(l->b, eas_builder_arg_reduce(l->b, wants_max(f->p), v, w->axis[m]),
+                                      l->nblock, shape);
+    return w->role[m] == ROLE_LOOP ? low_bin(l, "add", i, l->at[m].v ? w->first : 0) : i;
 }
 
 static eas_value finished(lowering *w, const fold_state *f, eas_value v)
@@ -426,13 +440,8 @@ static eas_value finished(lowering *w, const fold_state *f, eas_value v)
 /* Everything is there: no loop. */
 static void fold_whole(lowering *w, const fold_state *f)
 {
-    eas_value v = fold_input(w, f), best, where;
-    if (f->p->kind == KIND_ARG) {
-        arg_lanes(w, f, v, &best, &where);
-        w->l.fold[f->id] = where;
-    } else {
-        w->l.fold[f->id] = finished(w, f, fold_lanes(w, f, v));
-    }
+    eas_value v = fold_input(w, f);
+    w->l.fold[f->id] = f->p->kind == KIND_ARG ? arg_where(w, f, v) : finished(w, f, fold_lanes(w, f, v));
 }
 
 /* ---- loops ---- */
@@ -467,6 +476,41 @@ static void store_roots(lowering *w, bool late)
             low_store(w, i);
 }
 
+/* Is best better than had? A NaN is, unless there was one. */
+static eas_value arg_better(lower *l, const fold_state *f, eas_value best, eas_value had)
+{
+    eas_value better = low_bin(l, wants_max(f->p) ? "gt" : "lt", best, had);
+    if (!dtype_is_float(f->sum))
+        return better;
+    eas_value nan = eas_builder_apply(l->b, eas_op_find("isnan"), best, 0, 0),
+              was = eas_builder_apply(l->b, eas_op_find("isnan"), had, 0, 0);
+    return low_bin(l, "or", better, low_and(l, nan, eas_builder_apply(l->b, eas_op_find("not"), was, 0, 0)));
+}
+
+/* The best value so far and where it is, after one more block. Of a single row the block is searched only if
+ * it has something better, which is rare. */
+static void arg_round(lowering *w, const fold_state *f, eas_value v, const eas_value now[2],
+                      eas_value next[2])
+{
+    lower *l = &w->l;
+    int64_t shape[4], lanes = 1;
+    eas_value best = w->axis[arg_dim(l)] < 0 ? v : fold_lanes(w, f, v),
+              better = arg_better(l, f, best, now[0]);
+    for (int a = eas_value_shape(l->b, better, shape) - 1; a >= 0; a--)
+        lanes *= shape[a];
+    next[0] = eas_builder_apply(l->b, eas_op_find("where"), better, best, now[0]);
+    if (lanes > 1 || w->axis[arg_dim(l)] < 0) {
+        next[1] = eas_builder_apply(l->b, eas_op_find("where"), better, arg_where(w, f, v), now[1]);
+        return;
+    }
+    const uint32_t mark = low_mark(l);
+    eas_builder_if_begin(l->b, eas_builder_reshape(l->b, better, 0, NULL));
+    eas_value where = arg_where(w, f, v);
+    eas_builder_if_else(l->b, 1, &where);
+    eas_builder_if_end(l->b, 1, &now[1], &next[1]);
+    low_forget(l, mark);
+}
+
 static void body(lowering *w, const batch *b, const eas_value *now, eas_value *next)
 {
     lower *l = &w->l;
@@ -479,17 +523,7 @@ static void body(lowering *w, const batch *b, const eas_value *now, eas_value *n
             c++;
             continue;
         }
-        eas_value best, where;
-        arg_lanes(w, f, v, &best, &where);
-        eas_value better = low_bin(l, wants_max(f->p) ? "gt" : "lt", best, now[c]);
-        if (dtype_is_float(f->sum)) {
-            eas_value nan = eas_builder_apply(l->b, eas_op_find("isnan"), best, 0, 0),
-                      had = eas_builder_apply(l->b, eas_op_find("isnan"), now[c], 0, 0);
-            better = low_bin(l, "or", better,
-                             low_and(l, nan, eas_builder_apply(l->b, eas_op_find("not"), had, 0, 0)));
-        }
-        next[c] = eas_builder_apply(l->b, eas_op_find("where"), better, best, now[c]);
-        next[c + 1] = eas_builder_apply(l->b, eas_op_find("where"), better, where, now[c + 1]);
+        arg_round(w, f, v, &now[c], &next[c]);
         c += 2;
     }
     if (b->roots)
@@ -656,10 +690,78 @@ static void several_rows(lowering *w)
     }
 }
 
+/* ---- random numbers ----
+ *
+ * A counter of Philox has four numbers (two of 64 bits), which are those of elements DRAW_LANES apart. A
+ * kernel that is flat makes them all at once: lanes are counters, in rows of DRAW_LANES, and what is stored
+ * is computed four times, once for each stretch of DRAW_LANES elements. Others choose lane by lane (index.c).
+ */
+enum { DRAWN = 4 * DRAW_LANES };
+
+static bool draws_flat(const lowering *w)
+{
+    const lower *l = &w->l;
+    bool flat = w->c->draws.len && l->nm == 1 && !l->minner[0] && !w->c->general && dim_known(l->msize[0]) &&
+                l->msize[0] >= DRAWN;
+    for (uint32_t i = 0; flat && i < w->c->draws.len; i++)
+        flat = w->c->draws.at[i].stride[l->mlast[0]] == 1;
+    return flat;
+}
+
+static void stand_at_turn(lowering *w, int turn)
+{
+    lower *l = &w->l;
+    eas_value first = low_bin(l, "mul", l->draw.unit, low_int(l, DRAWN));
+    first = low_bin(l, "add", first, low_int(l, turn * DRAW_LANES));
+    eas_value v = low_bin(l, "add", first, l->draw.lane);
+    l->at[0] = (lindex){v, low_bin(l, "lt", v, length(w, 0))};
+    l->draw.turn = turn;
+}
+
+/* All values first: a store in between would hide that the turns share their keys and counters. */
+static void lower_draws(lowering *w)
+{
+    lower *l = &w->l;
+    const int64_t most = sizes[l->f->variant].lanes / DRAWN, all = ceil_dim(l->msize[0], DRAWN),
+                  rows = all < most ? all : most;
+    const uint32_t mark = low_mark(l), n = l->grp->roots.len;
+    const group_root *roots = l->grp->roots.at;
+    eas_value *v = arena_alloc(l->mem, 4 * n * sizeof *v);
+    int8_t map[MAX_DIMS];
+    if (!v)
+        return;
+    l->nblock = 2;
+    w->use->grid[0] = ceil_dim(all, rows);
+    w->use->grid[1] = w->use->grid[2] = 1;
+    eas_value pid = eas_builder_program_id(l->b, 0);
+    l->draw.unit = low_bin(l, "add", low_bin(l, "mul", pid, low_int(l, rows)), low_lanes(l, 0, rows));
+    l->draw.lane = low_lanes(l, 1, DRAW_LANES);
+    for (int turn = 0; turn < 4; turn++) {
+        stand_at_turn(w, turn);
+        for (uint32_t i = 0; i < n; i++) {
+            root_map(l->f, l->grp, &roots[i], map);
+            v[4 * i + (uint32_t)turn] = low_value(l, roots[i].value, NULL, map);
+        }
+        low_forget(l, mark);
+    }
+    for (int turn = 0; turn < 4; turn++) {
+        stand_at_turn(w, turn);
+        for (uint32_t i = 0; i < n; i++) {
+            l->fold[roots[i].value] = v[4 * i + (uint32_t)turn];
+            low_store(w, i);
+            l->fold[roots[i].value] = 0;
+        }
+    }
+}
+
 void lower_map(lowering *w)
 {
     lower *l = &w->l;
     bool any = false;
+    if (draws_flat(w)) {
+        lower_draws(w);
+        return;
+    }
     choose_roles(w);
     program_indices(w);
     w->late = arena_alloc(l->mem, l->grp->roots.len + 1);

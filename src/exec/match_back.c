@@ -80,8 +80,8 @@ static void find_candidates(matching *m)
     }
 }
 
-/* What x is made of, down to the weights of one candidate. Nodes that are new go to `found`; *who is the
- * candidate. */
+/* Explores the nodes that x is computed from, down to the softmax weights of one candidate. Nodes met for
+ * the first time go to `found`; *who is the candidate. */
 typedef struct exploring {
     uint32_t who, found[REGION], core, newest;
     int n;

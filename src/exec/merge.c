@@ -1,12 +1,17 @@
 /* merge.c: neighbouring groups over the same index space become one kernel with several results.
  *
- * fuse.c gives every result that several groups use a group of its own. Two such groups that follow each
- * other in time and iterate over the same space need not be two kernels: neither where they do not read each
- * other, nor where the later one reads results of the earlier one only at the index where it computes its
- * own. Then it has them in registers, and a result that nobody else reads needs no memory. The backward pass
- * of element-wise code is full of both.
+ * Problem: fuse.c gives every result that several groups use a group of its own, so the backward pass of
+ * element-wise code is full of small kernels over one space.
  *
- * Groups are numbered from results to inputs: a larger number runs earlier.
+ * Idea: two groups over the same space can be one kernel if the later one reads nothing of the earlier one,
+ * or reads its results only at the index where it computes its own. In the second case the values are still
+ * in registers, and a result that no other group reads needs no memory (drop_private). The later group moves
+ * to the time of the earlier one, so everything else that it reads must have been computed before that:
+ * reads.nearest is the latest group that it reads at other indices, and it can join only groups after that.
+ *
+ * Assumed: groups are numbered from results to inputs: a larger number runs earlier. What would break it: a
+ * read that map_input takes for one at the same index although it is not, since the value would be used
+ * before another program has computed it.
  */
 #include "exec.h"
 

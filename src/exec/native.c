@@ -81,7 +81,7 @@ static eas_status host_copies(int n, eas_buffer *const *bufs, void **at, eas_dev
         at[i] = malloc(size + 1);
         st = at[i] ? EAS_OK : base_fail_oom(size);
         if (!st && filled && size)
-            st = eas_device_copy(NULL, at[i], d, eas_buffer_address(bufs[i]), size, hooks);
+            st = eas_device_copy(NULL, at[i], d, bufs[i]->mem, size, hooks);
     }
     return st;
 }
@@ -101,8 +101,7 @@ static eas_status run_copied(const native_step *s, native_call *c, const plan_ru
         st = call_it(s, c, r->hooks);
     for (int i = 0; i < c->nout && !st; i++)
         if (eas_buffer_size(outs[i]))
-            st = eas_device_copy(d, eas_buffer_address(outs[i]), NULL, to[i], eas_buffer_size(outs[i]),
-                                 r->hooks);
+            st = eas_device_copy(d, outs[i]->mem, NULL, to[i], eas_buffer_size(outs[i]), r->hooks);
     for (int i = 0; i < c->nin; i++)
         free(from[i]);
     for (int i = 0; i < c->nout; i++)
@@ -129,9 +128,9 @@ eas_status native_run(const native_step *s, const plan_run *r, eas_device *d, in
     if (!eas_device_has_host_memory(d))
         return run_copied(s, &c, r, d, in, outs);
     for (int i = 0; i < nin; i++)
-        from[i] = eas_buffer_address(in[i]);
+        from[i] = in[i]->mem;
     for (int i = 0; i < nout; i++)
-        to[i] = eas_buffer_address(outs[i]);
+        to[i] = outs[i]->mem;
     return call_it(s, &c, r->hooks);
 }
 

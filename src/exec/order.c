@@ -123,7 +123,8 @@ static void run(ordering *o, uint32_t step, uint32_t *few, uint32_t *ready, uint
             ready[(*nready)++] = o->to.at[e - 1];
 }
 
-/* The same of a step and of one that waits for nothing else: the least there is. */
+/* The growth of memory by a step, or by the step together with one successor that waits for nothing else,
+ * whichever is least. */
 static int64_t growth_of_two(ordering *o, uint32_t step, uint32_t *few, uint32_t *mine)
 {
     const int64_t own = growth(o, step, few);

@@ -303,9 +303,15 @@ static eas_status add_group(making *m, uint32_t grp)
     }
     const int parts = group_parts(m->f, g);
     m->packed[0] = m->packed[1] = SLOT_NONE;
-    for (int i = 0; i < parts && !st; i++)
-        if (!g->packed || pack_copies(m->f, g, i))
-            st = add_lowered(m, grp, i);
+    for (int i = 0; i < parts && !st; i++) {
+        if (g->packed && !pack_copies(m->f, g, i))
+            continue;
+        st = add_lowered(m, grp, i);
+        if (!st && g->packed && i != PACK_PRODUCT) {
+            plan_step *s = &m->steps.at[m->steps.len - 1];
+            s->packs = packs_can_keep(s, m->slots.at);
+        }
+    }
     return st;
 }
 
@@ -333,6 +339,29 @@ static bool leaf_free_after(const making *m, uint32_t leaf, uint32_t step)
     return true;
 }
 
+/* Which slot of each leaf is the last one that needs its memory. */
+static eas_status leaf_ends(making *m)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < m->slots.len; k++)
+        if (m->slots.at[k].leaf != SLOT_NONE && m->slots.at[k].leaf >= n)
+            n = m->slots.at[k].leaf + 1;
+    uint32_t *last = calloc((size_t)n + 1, sizeof *last); /* per leaf; UINT32_MAX: it is a result */
+    if (!last)
+        return base_fail_oom(sizeof *last * n);
+    for (uint32_t k = 0; k < m->slots.len; k++) {
+        const slot *s = &m->slots.at[k];
+        if (s->leaf != SLOT_NONE && (s->kept || s->last > last[s->leaf]))
+            last[s->leaf] = s->kept ? UINT32_MAX : s->last;
+    }
+    for (uint32_t k = 0; k < m->slots.len; k++) {
+        slot *s = &m->slots.at[k];
+        s->ends = s->leaf != SLOT_NONE && s->last == last[s->leaf];
+    }
+    free(last);
+    return EAS_OK;
+}
+
 static void take_over(making *m)
 {
     for (uint32_t i = 0; i < m->steps.len; i++) {
@@ -349,7 +378,8 @@ static void take_over(making *m)
     }
 }
 
-/* Of inputs that are alike the results only leaves that nothing needs after the step can be taken. */
+/* An input of the same size as a result can give its memory to the result only if it is a leaf that no
+ * later step reads; the other inputs are taken off the list. */
 static void keep_takeable(making *m)
 {
     for (uint32_t i = 0; i < m->steps.len; i++) {
@@ -506,7 +536,10 @@ static eas_status finish(making *m, const wanted *w, uint32_t nroots)
     lifetimes(m);
     take_over(m);
     keep_takeable(m);
-    if ((st = join(m))) {
+    st = leaf_ends(m);
+    if (!st)
+        st = join(m);
+    if (st) {
         vec_free(&outs);
         return st;
     }

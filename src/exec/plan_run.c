@@ -16,7 +16,44 @@ typedef struct running {
         bool open;
     } *started; /* per collective */
     uint32_t nstarted; /* that are open */
+    /* Memory of leaves that were given away and that no later step reads: results of their size take it. */
+    VEC(struct spare {
+        eas_buffer *buf;
+        bool taken;
+    })
+    spares;
 } running;
+
+/* A spare buffer of exactly that size, or NULL. */
+static eas_buffer *take_spare(running *x, size_t nbytes)
+{
+    for (uint32_t k = 0; k < x->spares.len; k++) {
+        struct spare *s = &x->spares.at[k];
+        if (!s->taken && eas_buffer_size(s->buf) == nbytes) {
+            s->taken = true;
+            dev_buffer_changes(s->buf);
+            return eas_buffer_retain(s->buf);
+        }
+    }
+    return NULL;
+}
+
+static bool was_spare(const running *x, const eas_buffer *b)
+{
+    for (uint32_t k = 0; k < x->spares.len; k++)
+        if (x->spares.at[k].buf == b)
+            return true;
+    return false;
+}
+
+/* b is read no more. What was a spare buffer is one again. */
+static void let_go(running *x, eas_buffer *b)
+{
+    for (uint32_t k = 0; k < x->spares.len; k++)
+        if (x->spares.at[k].buf == b)
+            x->spares.at[k].taken = false;
+    eas_buffer_release(b);
+}
 
 static eas_status size_of(const running *x, eas_dim d, int64_t *out)
 {
@@ -44,12 +81,16 @@ static eas_status need(running *x, uint32_t i)
         return st;
     if (n < 0 || (uint64_t)n > SIZE_MAX / 16)
         return base_fail(EAS_ERR_MEMORY, "eager: a tensor of %lld elements", (long long)n);
-    st = eas_buffer_new(x->p->device, (size_t)n * eas_dtype_size((eas_dtype)s->dtype), &x->buf[i]);
+    const size_t nbytes = (size_t)n * eas_dtype_size((eas_dtype)s->dtype);
+    x->buf[i] = take_spare(x, nbytes);
+    st = x->buf[i] ? EAS_OK : eas_buffer_new(x->p->device, nbytes, &x->buf[i]);
     x->owned[i] = !st;
+    if (!st && !was_spare(x, x->buf[i]))
+        dev_seal(x->buf[i]);
     return st;
 }
 
-/* The memory of a leaf that was given away becomes the first result's. */
+/* The first result takes the memory of a donated leaf. */
 static void take_given(running *x, const plan_step *s)
 {
     if (s->nouts <= 0 || s->reuse == SLOT_NONE || !x->r->given)
@@ -61,9 +102,10 @@ static void take_given(running *x, const plan_step *s)
         return;
     x->buf[to] = eas_buffer_retain(x->buf[s->reuse]);
     x->owned[to] = true;
+    dev_buffer_changes(x->buf[to]);
 }
 
-/* The same for every result that is alike a leaf that was given away. */
+/* Likewise for the other results: each takes the memory of a donated leaf of its size. */
 static void take_alike(running *x, const plan_step *s)
 {
     uint64_t left = s->alike;
@@ -81,6 +123,7 @@ static void take_alike(running *x, const plan_step *s)
                 continue;
             x->buf[to] = eas_buffer_retain(x->buf[from]);
             x->owned[to] = true;
+            dev_buffer_changes(x->buf[to]);
             left &= ~(UINT64_C(1) << k);
             break;
         }
@@ -94,7 +137,7 @@ static eas_status fill_arg(running *x, const struct plan_arg *a, eas_arg *out)
     if (a->what == USE_NODE) {
         const eas_buffer *b = x->buf[a->index];
         out->is_buffer = 1;
-        out->v.data = eas_buffer_address(b);
+        out->v.data = b->mem;
         out->count = (int64_t)(eas_buffer_size(b) / eas_dtype_size((eas_dtype)a->dtype));
         return EAS_OK;
     }
@@ -278,14 +321,46 @@ static eas_status run_step(running *x, const plan_step *s)
     return st == EAS_ERR_INDEX && s->nouts > 0 ? bad_index() : st;
 }
 
+/* A factor of a product that is laid out, unless it still lies so from an earlier run. */
+static eas_status run_packing(running *x, const plan_step *s)
+{
+    packs_use u;
+    const uint32_t to = s->args[0].index;
+    x->buf[to] = packs_find(s, x->r, x->buf, &u);
+    x->owned[to] = x->buf[to] != NULL;
+    if (x->buf[to])
+        return EAS_OK;
+    eas_status st = run_step(x, s);
+    if (!st && !was_spare(x, x->buf[to])) /* a later step of this run may write to spare memory */
+        packs_keep(&u, x->buf[to]);
+    return st;
+}
+
+/* Is slot k a leaf that was given away, and has no result taken its memory in this step? */
+static bool is_spare(const running *x, const plan_step *s, uint32_t k)
+{
+    const slot *leaf = &x->p->slots[k];
+    if (!leaf->ends || !x->r->given || !x->r->given[leaf->leaf] || !x->buf[k])
+        return false;
+    for (int i = 0; i < s->nouts; i++)
+        if (x->buf[s->args[i].index] == x->buf[k])
+            return false;
+    return !was_spare(x, x->buf[k]);
+}
+
 static void let_go_after(running *x, uint32_t step)
 {
     const plan_step *s = &x->p->steps[step];
     for (int i = 0; i < s->nargs; i++) {
         uint32_t k = s->args[i].index;
-        if (s->args[i].what != USE_NODE || x->p->slots[k].last != step || x->p->slots[k].kept || !x->owned[k])
+        if (s->args[i].what != USE_NODE || x->p->slots[k].last != step || x->p->slots[k].kept)
             continue;
-        eas_buffer_release(x->buf[k]);
+        if (!x->owned[k]) {
+            if (is_spare(x, s, k)) /* without memory for the list it is not used again: nothing is lost */
+                (void)vec_push(&x->spares, ((struct spare){x->buf[k], false}));
+            continue;
+        }
+        let_go(x, x->buf[k]);
         x->buf[k] = NULL;
         x->owned[k] = false;
     }
@@ -359,8 +434,10 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
     bool ready = !st;
     for (uint32_t i = 0; r->places && i < p->nouts && !st; i++) {
         uint32_t k = p->outs[i].slot;
-        if (r->places[i] && p->slots[k].leaf == SLOT_NONE && !x.buf[k])
+        if (r->places[i] && p->slots[k].leaf == SLOT_NONE && !x.buf[k]) {
             x.buf[k] = r->places[i];
+            dev_buffer_changes(x.buf[k]);
+        }
     }
     for (uint32_t i = 0, n; i < p->nsteps && !st; i += n) {
         for (n = 1; i + n < p->nsteps && p->steps[i + n].joins; n++)
@@ -372,6 +449,7 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
             st = s->control    ? run_control(&x, s)
                : s->collective ? run_collective(&x, s)
                : s->native     ? run_native(&x, s)
+               : s->packs      ? run_packing(&x, s)
                                : run_step(&x, s);
         for (uint32_t k = i; k < i + n && !st; k++)
             let_go_after(&x, k);
@@ -387,6 +465,7 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
     free(x.started);
     if (!st)
         st = hand_over(&x, outs);
+    vec_free(&x.spares);
     for (uint32_t i = 0; i < p->nslots && ready; i++)
         if (x.owned[i])
             eas_buffer_release(x.buf[i]);

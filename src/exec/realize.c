@@ -302,7 +302,9 @@ eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int na
 
 eas_lazy_stats eas_lazy_stats_get(void)
 {
-    return (eas_lazy_stats){plans_made, plans_found, lower_kernels(), plan_steps_done, node_live()};
+    const dev_pack_stats packs = dev_packs_stats();
+    return (eas_lazy_stats){plans_made,  plans_found, lower_kernels(), plan_steps_done,
+                            node_live(), packs.bytes, packs.hits};
 }
 
 /* ---- looking ---- */

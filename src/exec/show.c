@@ -213,7 +213,7 @@ static eas_status text_fn(str *s, const graph_fn *fn, int indent)
 
 static const char *const fn_titles[] = {"a trip", "if not", "if so"};
 
-/* What a loop or a branch runs, indented. */
+/* The body of a loop or the sides of a branch, indented. */
 static eas_status text_control(str *s, const graph_control *c, int indent)
 {
     eas_status st = EAS_OK;

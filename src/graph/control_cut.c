@@ -90,7 +90,8 @@ eas_node *cut_placeholder(cutting *c, const eas_node *like, int index)
 
 /* ---- what is outside ---- */
 
-/* Made of numbers and sizes alone, by next to nothing: better computed again than kept. */
+/* Is n made of numbers and index ranges alone, through views? Then it is computed again inside the function
+ * instead of being passed in. */
 static bool of_nothing(const eas_node *n, int depth)
 {
     switch (node_real(n) ? KIND_LEAF : node_kind(n)) {
@@ -150,7 +151,7 @@ static eas_node *copy_of_nothing(cutting *c, eas_node *n)
     return c->st ? NULL : twin_of(c, n, &in);
 }
 
-/* What takes the place of n inside. */
+/* The node that stands for n inside the function; made when it is first asked for. */
 static eas_node *stand_in(cutting *c, eas_node *n)
 {
     twin *t = find(c, n);
@@ -209,7 +210,8 @@ typedef struct visit {
     int next;
 } visit;
 
-/* n as it is inside, borrowed; without recursion, as chains are long. */
+/* root as it is inside, borrowed. The walk keeps its own stack: chains of nodes are too long for recursion.
+ */
 eas_node *cut_node(cutting *c, eas_node *root)
 {
     VEC(visit) stack = {0};

@@ -63,7 +63,7 @@ static void carry(looping *w, eas_node *init, eas_node *state, eas_node *next)
         w->g.st = base_fail_oom(sizeof init);
 }
 
-/* The same with other nodes in place of the states. */
+/* A copy of n in which `states` stand in place of the loop's state placeholders. */
 static eas_node *with_states(looping *w, eas_node *n, eas_node *const *states)
 {
     cutting c = {.replace = true};
@@ -115,8 +115,8 @@ static eas_node *own_placeholder(looping *w, const eas_node *like)
     return n;
 }
 
-/* The condition is carried: each trip tells whether one more follows. In lanes of vmap one that is done keeps
- * its values. */
+/* The condition becomes a carried value: each trip computes whether one more follows. Under vmap each lane
+ * has its own condition; a lane that is done keeps its values while others go on. */
 static void carry_condition(looping *w)
 {
     const eas_loop *l = w->l;
@@ -159,7 +159,7 @@ static void carry_all(looping *w)
     }
 }
 
-/* Placeholders of the trip, and what a trip gives. */
+/* Makes the placeholders of one trip and cuts the body out as a function of them. */
 static eas_status cut_trip(looping *w, cutting *c, graph_control *k)
 {
     const eas_loop *l = w->l;
@@ -184,7 +184,8 @@ static eas_status cut_trip(looping *w, cutting *c, graph_control *k)
     return st;
 }
 
-/* What the loop gives: carried values, then results of trips with a first dim more. */
+/* Types of the loop's results: the carried values, then the stacked results of trips, which have the trips
+ * as an additional first dim. */
 static eas_status result_types(looping *w, struct node_out *outs, uint8_t *batch_dims, eas_dim *room)
 {
     int n = (int)w->next.len;

@@ -1,12 +1,15 @@
 /* diff.c: derivatives of a recorded graph, forward (jvp) and reverse (vjp): one walk each, over one set of
  * rules.
  *
- * A row of op.def has one rule for both modes. What is linear is known by its kind, with its transpose
- * (diff_kind.c); element-wise maps and other symmetric ones are
- * their own transposes (diff_map.c); everything else is differentiated through other operations: what it
- * expands to, or a stand-in with the same derivatives
- * (diff_as.c). Derivatives are recorded nodes like any others, so they fuse with what is around them, and
- * derivatives of derivatives are the same walk again.
+ * Idea: a row of op.def has one rule for both modes. Linear operations are known by their kind, which has a
+ * transpose (diff_kind.c); element-wise maps are their own transposes (diff_map.c); every other operation is
+ * differentiated through other operations: its expansion, or a stand-in with the same derivatives
+ * (diff_as.c). Derivatives are recorded as nodes like any others, so they fuse with what is around them, and
+ * a derivative of a derivative is the same walk again.
+ *
+ * The walk first collects the nodes between the variables and the results, inputs first and without recursion
+ * (follow). Forward mode goes through this list from inputs to results, reverse mode from results to inputs,
+ * where cotangents of a node that is used several times are summed before the node itself is reached.
  *
  * Dims of a tangent (or cotangent) of x, in front of x's logical dims:
  *
@@ -15,15 +18,19 @@
  *     batch dims      x's own, of vmaps inside f and around it
  *
  * The last `lanes` batch dims belong to vmaps around the whole derivative. There a tangent may have lanes
- * where x has none or one: x is the same in every lane, and its
- * gradient is not. A gradient is therefore summed over batch dims that x lacks only if they belong to vmaps
- * inside f. Batch dims are aligned at their end, logical ones at theirs.
+ * where x has none or one: x is the same in every lane, and its gradient is not. A gradient is therefore
+ * summed over batch dims that x lacks only if they belong to vmaps inside f. Batch dims are aligned at their
+ * end, logical ones at theirs.
+ *
+ * Assumed: nodes are immutable while the walk runs, and a node is recorded after its inputs. Rules build
+ * derivatives from the node, its inputs and the given tangents only: the walk does not look for variables in
+ * nodes that rules have made.
  */
 #include "graph.h"
 
 /* ---- the walk ---- */
 
-/* What is known of a node that lies between the variables and the results. */
+/* One node between the variables and the results, as the walk sees it. */
 typedef struct item {
     eas_node *n;       /* borrowed: the results hold it, or the build does */
     eas_node *through; /* what it is differentiated through; NULL: itself */
@@ -113,8 +120,8 @@ static void enter(walk *w, item it)
         *at = w->items.len;
 }
 
-/* A user's rule speaks of what the operation was given: its inputs from 1 on. Without one, those are only for
- * looking at. */
+/* A user's rule refers to the operation's arguments, which are its inputs from 1 on. Without a rule, those
+ * are only for looking at. */
 static int first_input(const eas_node *n) { return has_rule(n) ? 1 : 0; }
 static int last_input(const eas_node *n)
 {
@@ -245,7 +252,7 @@ static void wait_for(walk *w, const node_rule *r, eas_node *ct)
     }
 }
 
-/* What n is made of, for derivatives; NULL: n has a rule of its own. */
+/* The expansion of n that is differentiated in its place; NULL: n has a rule of its own. */
 static eas_node *opened(walk *w, eas_node *n)
 {
     const graph_diff *d = &graph_rows[n->op].diff;
@@ -381,7 +388,7 @@ static eas_status no_kernel_rule(const eas_node *n)
         "this kernel has no derivative; give its operation a vjp_rule or jvp_rule, or make it with differentiate=True");
 }
 
-/* Takes over what a user's rule made, which is counted as users count. */
+/* Hands a node that a user's rule returned (counted as a handle) over to the build. */
 static eas_node *keep(gbuild *g, eas_node *n)
 {
     if (!n)

@@ -261,7 +261,7 @@ static eas_node *put(gbuild *g, eas_node *x, eas_node *index, eas_node *u, int h
              : gb_apply(g, GRAPH_PUT_ALONG_AXIS, 3, (eas_node *[]){x, index, u}, 2, (int64_t[]){-1, how});
 }
 
-/* Those that are the extreme share the derivative. */
+/* Elements that equal the extreme share the derivative among them. */
 static eas_node *scatter_extreme(gbuild *g, const plain *p, eas_node *top)
 {
     eas_dtype dt = (eas_dtype)p->x->dtype;

@@ -152,7 +152,7 @@ bool dc_hold(gbuild *g, eas_node **type, const eas_node *t, const eas_node *of)
     return false;
 }
 
-/* What the body captures, in place of its placeholders. */
+/* Replaces the placeholders of captured values by the captured nodes themselves. */
 void dc_outside(work *w, int n, eas_node **nodes)
 {
     int first = w->c->branch ? 0 : w->nc + w->ns;
@@ -264,7 +264,7 @@ static void loop_forth(work *w, eas_node *const *t, eas_node **out)
         vec_free(&stacked);
 }
 
-/* Both sides give values and tangents. */
+/* The derivative of a branch is a branch whose two sides each give values and tangents. */
 static void branch_forth(work *w, eas_node *const *t, eas_node **out)
 {
     gbuild *g = w->g;

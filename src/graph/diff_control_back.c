@@ -49,7 +49,8 @@ typedef struct pulls { /* the derivative of one trip */
     eas_node **grad; /* gradients of its inputs, by number; NULL: zero */
 } pulls;
 
-/* Which inputs have gradients that somebody wants: those asked for, and whatever is carried. */
+/* The vjp of one trip. Gradients are taken of the inputs that were asked for and of every carried value,
+ * since the trip before needs those. */
 static void pull_body(work *w, const bool *wanted, pulls *p)
 {
     gbuild *g = w->g;
@@ -80,7 +81,7 @@ static void pull_body(work *w, const bool *wanted, pulls *p)
     vec_free(&vars), vec_free(&outs), vec_free(&cts);
 }
 
-/* A view is made again from what it is a view of: that is what is kept. */
+/* Views are not kept as residuals: their base is, and the view is made again from it. */
 static bool is_view(const eas_node *n)
 {
     switch (node_kind(n)) {
@@ -93,7 +94,8 @@ static bool is_view(const eas_node *n)
     }
 }
 
-/* Residuals: nodes of the body, different from trip to trip, that its derivative refers to. */
+/* Residuals: nodes of the body that the derivative of the body refers to and that differ from trip to trip
+ * (they depend on a carried value or on a scanned element). */
 static void find_residuals(work *w, const pulls *p, list *out)
 {
     gbuild *g = w->g;
@@ -127,7 +129,7 @@ static void find_residuals(work *w, const pulls *p, list *out)
     vec_free(&met);
 }
 
-/* What the loop stacks already. */
+/* The result of the loop that already stacks x; NULL: there is none. */
 static eas_node *stacked_result(work *w, const eas_node *x)
 {
     for (int i = w->nc; i < w->nc + w->nk; i++)

@@ -196,8 +196,8 @@ static bool follows(const search *s, const eas_node *n, int depth)
     return true;
 }
 
-/* What does not depend on the placeholders, and is used by something that does. Of results that follow from
- * others, only the others. */
+/* Walks down from the gradients and collects the residuals: the first nodes on each path that do not depend
+ * on the placeholders of cotangents. */
 static void look(search *s, const eas_pullback *p)
 {
     for (int i = 0; i < p->nin; i++)

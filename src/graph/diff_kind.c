@@ -534,8 +534,8 @@ static eas_node *scattered(gbuild *g, const eas_node *n, eas_node *x, eas_node *
                   (eas_node *[]){x, index, u});
 }
 
-/* Of updates that meet in one place, the last one stays: which of them that is, as a mask over the updates.
- */
+/* A mask over the updates of a scatter: true for the update that stays, which is the last one of those with
+ * the same index. */
 static eas_node *last_ones(gbuild *g, const eas_node *n)
 {
     const eas_node *u = node_in(n)[2];
@@ -724,7 +724,7 @@ static eas_node *forth_together(gbuild *g, eas_node *n, eas_node *const *t)
     return r;
 }
 
-/* Of a product: one factor at a time. */
+/* The tangent of a product that comes from the tangent t of factor i. */
 static eas_node *forth_factor(gbuild *g, eas_node *n, int i, eas_node *t)
 {
     eas_node *x = node_in(n)[0], *y = node_in(n)[1];

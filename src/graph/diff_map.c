@@ -19,7 +19,7 @@ static eas_node *sub(gbuild *g, eas_node *a, eas_node *b) { return gd2(g, GRAPH_
 static eas_node *neg(gbuild *g, eas_node *a) { return gd1(g, GRAPH_NEG, a); }
 
 #define EACH(name) eas_node *each_##name(gbuild *g, eas_node *n, int i, eas_node *t)
-/* Of one input: t times an expression */
+/* Derivative rules of operations with one input: t times an expression */
 #define EACH1(name, expression) \
     EACH(name) \
     { \

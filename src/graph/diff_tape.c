@@ -1,8 +1,9 @@
 /* diff_tape.c: variables of derivatives, and rules of users.
  *
  * A node that is evaluated releases its inputs, unless a derivative is being taken through it: such nodes
- * are taped (NODE_TAPED), which goes from a variable to all that is recorded from it. What is handed out when
- * the derivative is there is another name of a taped node, which is not taped: the tape goes with it.
+ * are taped (NODE_TAPED), which goes from a variable to all that is recorded from it. When the derivative
+ * has been taken, the user gets another node for the same value (an alias) that is not taped, so the tape can
+ * be freed.
  */
 #include "graph.h"
 

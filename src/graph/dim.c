@@ -61,7 +61,7 @@ static eas_status too_large(void)
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - ((a % b != 0) & ((a ^ b) < 0)); }
 
-/* What numbers give stays clear of the numbers of expressions. */
+/* A computed size must not fall into the range of values that encode expressions. */
 static eas_status in_range(int64_t v, eas_dim *out)
 {
     if (v < DIM_LOWEST)

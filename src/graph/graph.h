@@ -44,7 +44,9 @@ typedef enum graph_kind {
     KIND_WINDOW,
     KIND_IOTA, /* the index along an axis, in the node's dtype. words: axis */
     /* key (u64 or i64; its shape is a prefix of the node's), offset (i64, rank 0). words: eas_rand_kind.
-       Elements after the prefix are counted from 0 */
+       Elements after the prefix are counted from 0. A counter of Philox gives DRAW_LANES times 4 (2 of 64
+       bits) neighbours their numbers: the first DRAW_LANES are the first ones of as many counters, the next
+       are their second ones, and so on. Counters begin at the offset */
     KIND_RANDOM,
     KIND_REDUCE, /* words: keepdims, axes... (sorted) */
     KIND_ARG, /* argmax, argmin (ir: max, min): i64, the first of equals and of NaNs. words: keepdims, axis */
@@ -72,6 +74,7 @@ typedef enum graph_kind {
 } graph_kind;
 enum { SCATTER_SET, SCATTER_ADD, SCATTER_MUL, SCATTER_MIN, SCATTER_MAX };
 enum { GRAPH_MAX_RANK = EAS_MAX_RANK }; /* sets of axes are 32 bits */
+enum { DRAW_LANES = 64 }; /* of KIND_RANDOM */
 enum { /* flags of a node */
        NODE_TRACED = 1, /* keeps its inputs when it has data */
        /* depends on a KIND_INPUT or on a size that is a symbol: cannot be evaluated by itself */

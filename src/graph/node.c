@@ -12,9 +12,9 @@
 
 /* ---- memory of nodes ---- */
 
-/* Nodes come and go by the million and are small: each thread keeps some of each size. What it keeps goes
- * back when the thread ends. Sizes are HEAD bytes less than a multiple of STEP: malloc hands out multiples of
- * 16 with a header of 8, and nothing is lost to rounding. */
+/* Nodes are small and are made and freed by the million, so each thread keeps freed ones in lists by size
+ * and gives them back when it ends. Sizes are HEAD bytes less than a multiple of STEP: malloc hands out
+ * multiples of 16 bytes with a header of 8, so nothing is lost to rounding. */
 enum { STEP = 16, HEAD = 8, SIZES = 16, KEPT = 16384, SETTLE = 1024 };
 typedef struct store {
     void *at[SIZES]; /* lists, linked through the first word */
@@ -49,8 +49,8 @@ static void give_back(void *p)
 
 static void make_key(void) { pthread_key_create(&ending, give_back); }
 
-/* What this thread keeps. Looking it up is a call; the compiler, which thinks it free, is kept from doing it
- * again at every use. */
+/* This thread's store. Finding a thread-local variable is a function call in a shared library, but the
+ * compiler takes it for free and would repeat it at every use; the empty asm hides where s came from. */
 static inline store *mine(void)
 {
     store *s = &own;
@@ -141,9 +141,9 @@ void node_extra_free(node_extra *e)
     free(e);
 }
 
-/* One reference less; a node that nobody counts any more goes on the list of dead ones. The only reference
- * there is needs no atomic step: nobody can take one from it, but for eas_node_revive, which knows nodes by
- * what hangs on them. */
+/* Drops one reference; a node without references goes on the list `dead`. If this is the only reference, no
+ * atomic subtraction is needed, since no other thread can add one. The exception is eas_node_revive, which
+ * reaches nodes through their `extra`; hence the test for it. */
 static void drop_count(eas_node *n, uint64_t kind, eas_node **dead)
 {
     bool last = !n->extra && atomic_load_explicit(&n->counts, memory_order_acquire) == kind;

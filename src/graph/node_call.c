@@ -75,7 +75,7 @@ static uint16_t holds_shards(const graph_control *c)
     return (uint16_t)(flags & NODE_SHARDED);
 }
 
-/* What belongs to a node that has several results, and the nodes of the results. */
+/* Makes a node with several results, and one GRAPH_RESULT node for each of them. */
 static eas_status with_results(uint16_t op, int nwords, const int64_t *words, int nin, eas_node *const *in,
                                const node_extra *what, const uint8_t *batch_dims, eas_node **results)
 {

@@ -325,47 +325,75 @@ static eas_node *filter_matrix(gbuild *g, eas_node *f, int64_t groups)
     return gb_move(g, gb_reshape(g, f, bd, bd + 3, shape), bd + 1, bd);
 }
 
-/* The product p, whose batch dims are its own, in n's shape and with the bias. */
-static eas_status finish(gbuild *g, eas_node *n, eas_node *p, int batch_dims, const eas_dim *batch,
-                         eas_node *bias, eas_node **out)
+/* p, whose batch dims are its own, in n's shape and with the bias. */
+static eas_status finish(gbuild *g, eas_node *n, eas_node *p, eas_node *bias, eas_node **out)
 {
     eas_dim shape[GRAPH_MAX_RANK];
     if (g->st || !p)
         return gb_done(g, NULL, out);
-    memcpy(shape, batch, sizeof *shape * (size_t)batch_dims);
-    memcpy(shape + batch_dims, node_logical_shape(n), sizeof *shape * 4);
-    eas_node *y = gb_reshape(g, p, batch_dims, batch_dims + 4, shape);
+    memcpy(shape, node_shape(p), sizeof *shape * (size_t)p->batch_dims);
+    memcpy(shape + p->batch_dims, node_logical_shape(n), sizeof *shape * 4);
+    eas_node *y = gb_reshape(g, p, p->batch_dims, p->batch_dims + 4, shape);
     y = bias ? gb2(g, GRAPH_ADD, y, bias) : y;
     return gb_done(g, y ? gb_broadcast(g, y, n->batch_dims, n->rank, node_shape(n)) : NULL, out);
 }
 
 /* One group and one filter for all lanes: everything in front of the taps is rows of one matrix. */
-static eas_status one_product(gbuild *g, eas_node *n, eas_node *cols, eas_node *f, eas_node *bias,
-                              eas_node **out)
+static eas_node *one_product(gbuild *g, eas_node *x, eas_node *f, const window *w, const eas_dim count[2])
 {
-    eas_dim rows = gb_product(g, cols->rank - 1, node_shape(cols)), taps = node_shape(cols)[cols->rank - 1],
-            outs = node_shape(n)[n->rank - 1];
+    eas_node *cols = columns(g, x, w, 1, count);
+    eas_dim shape[GRAPH_MAX_RANK];
+    if (g->st || !cols || !f)
+        return NULL;
+    const int bd = cols->batch_dims;
+    const eas_dim rows = gb_product(g, cols->rank - 1, node_shape(cols)),
+                  taps = node_shape(cols)[cols->rank - 1], outs = node_shape(f)[f->rank - 1];
     eas_node *p = gb2(g, GRAPH_MATMUL, gb_reshape(g, cols, 0, 2, (eas_dim[]){rows, taps}),
                       gb_reshape(g, f, 0, 2, (eas_dim[]){taps, outs}));
-    return finish(g, n, p, cols->batch_dims, node_shape(cols), bias, out);
+    memcpy(shape, node_shape(x), sizeof *shape * (size_t)(bd + 1));
+    memcpy(shape + bd + 1, (eas_dim[]){count[0], count[1], outs}, sizeof *shape * 3);
+    return gb_reshape(g, p, bd, bd + 4, shape);
+}
+
+/* A few groups: each is a product of its own, which reads its windows where they lie, once the channels of a
+ * group are neighbours. */
+enum { MOST_GROUPS = 32, LEAST_CHANNELS = 4 };
+
+static bool few_groups(const eas_node *x, const eas_node *f, int64_t groups)
+{
+    const eas_dim c = node_shape(x)[x->rank - 1];
+    return groups > 1 && groups <= MOST_GROUPS && f->batch_dims == 0 && dim_known(c) &&
+           c / groups >= LEAST_CHANNELS;
+}
+
+static eas_node *group_by_group(gbuild *g, eas_node *x, eas_node *f, const window *w, int64_t groups,
+                                const eas_dim count[2])
+{
+    eas_node *part[MOST_GROUPS];
+    const eas_dim each = node_shape(x)[x->rank - 1] / groups, outs = node_shape(f)[f->rank - 1] / groups;
+    for (int64_t k = 0; k < groups; k++)
+        part[k] = one_product(g, gb_slice(g, x, x->rank - 1, k * each, each, 1),
+                              gb_slice(g, f, f->rank - 1, k * outs, outs, 1), w, count);
+    return g->st ? NULL : gb_concat(g, x->rank - 1, (int)groups, part);
 }
 
 /* The convolution of x, framed already, into n's shape. */
 static eas_status convolved(gbuild *g, eas_node *n, eas_node *x, eas_node *f, eas_node *bias, const window *w,
                             int64_t groups, eas_node **out)
 {
-    if (!g->st && x && groups > 1 && few_taps(w) && f->batch_dims == 0 &&
-        node_shape(x)[x->rank - 1] == groups && node_shape(f)[f->rank - 1] == groups)
-        return depthwise(g, n, x, f, bias, w, out);
-    eas_node *cols = columns(g, x, w, groups, node_logical_shape(n) + 1);
-    if (g->st)
+    const eas_dim *count = node_logical_shape(n) + 1;
+    if (g->st || !x || !f)
         return gb_done(g, NULL, out);
+    if (groups > 1 && few_taps(w) && f->batch_dims == 0 && node_shape(x)[x->rank - 1] == groups &&
+        node_shape(f)[f->rank - 1] == groups)
+        return depthwise(g, n, x, f, bias, w, out);
     if (groups == 1 && f->batch_dims == 0)
-        return one_product(g, n, cols, f, bias, out);
+        return finish(g, n, one_product(g, x, f, w, count), bias, out);
+    if (few_groups(x, f, groups))
+        return finish(g, n, group_by_group(g, x, f, w, groups, count), bias, out);
     /* (batch, groups, rows, C_out/groups) */
-    eas_node *p = gb2(g, GRAPH_MATMUL, cols, filter_matrix(g, f, groups));
-    p = p ? gb_move(g, p, p->batch_dims, p->batch_dims + 1) : NULL;
-    return p ? finish(g, n, p, p->batch_dims, node_shape(p), bias, out) : gb_done(g, NULL, out);
+    eas_node *p = gb2(g, GRAPH_MATMUL, columns(g, x, w, groups, count), filter_matrix(g, f, groups));
+    return finish(g, n, p ? gb_move(g, p, p->batch_dims, p->batch_dims + 1) : NULL, bias, out);
 }
 
 static window window_of(const eas_node *n)
@@ -466,6 +494,83 @@ static eas_node *spread_out(gbuild *g, eas_node *x, int axis, int64_t stride, ea
     return gb_slice(g, y, axis, 0, gb_dim(g, EAS_DIM_SUB, shape[axis], stride - 1), 1);
 }
 
+/* ---- in phases ----
+ *
+ * Element o = stride * q + r of the result sees every stride-th tap, from t = (r + before) mod stride on, and
+ * taps u = 0, 1, ... of these at element q + c - u of x, c = (r + before - t) / stride: for each r an
+ * ordinary convolution with a part of the filter, turned around, where nothing is multiplied by zeros.
+ */
+enum { MOST_PHASES = 16 };
+
+static bool has_phases(const eas_node *x, const eas_node *f, const window *w)
+{
+    bool ok =
+        f->batch_dims == 0 && w->stride[0] * w->stride[1] > 1 && w->stride[0] * w->stride[1] <= MOST_PHASES;
+    for (int i = 0; i < 2; i++)
+        ok &= w->dilation[i] == 1 && w->size[i] >= w->stride[i] && dim_known(node_logical_shape(x)[1 + i]);
+    return ok;
+}
+
+/* f: (H, W, C, C_out) */
+static eas_node *phase(gbuild *g, eas_node *x, eas_node *f, const window *w, const int64_t r[2],
+                       const eas_dim count[2])
+{
+    window plain = {.stride = {1, 1}, .dilation = {1, 1}};
+    const int at = x->batch_dims + 1;
+    eas_node *zero = gb_int(g, (eas_dtype)x->dtype, 0);
+    eas_dim after[2];
+    for (int i = 0; i < 2 && x; i++) {
+        const int64_t s = w->stride[i], t = (r[i] + w->before[i]) % s, c = (r[i] + w->before[i] - t) / s,
+                      taps = (w->size[i] - t + s - 1) / s;
+        eas_dim n = node_shape(x)[at + i];
+        f = gb_slice(g, f, i, t + s * (taps - 1), taps, -s);
+        plain.size[i] = taps;
+        plain.before[i] = taps - 1 - c;
+        after[i] = count[i] + c - n;
+        const int64_t from = plain.before[i] < 0 ? -plain.before[i] : 0, gone = after[i] < 0 ? -after[i] : 0;
+        if (from + gone > 0)
+            x = gb_slice(g, x, at + i, from, n - from - gone, 1);
+        plain.before[i] += from;
+        after[i] += gone;
+    }
+    return one_product(g, framed(g, x, at, plain.before, after, zero), f, &plain, count);
+}
+
+/* One tensor whose elements along an axis come from each part in turns. */
+static eas_node *in_turns(gbuild *g, int axis, int64_t n, eas_node **part)
+{
+    eas_dim shape[GRAPH_MAX_RANK + 1];
+    for (int64_t k = 0; k < n; k++)
+        part[k] = gb_unsqueeze(g, part[k], axis + 1);
+    eas_node *y = g->st ? NULL : gb_concat(g, axis + 1, (int)n, part);
+    if (!y)
+        return NULL;
+    memcpy(shape, node_shape(y), sizeof *shape * y->rank);
+    shape[axis] *= n;
+    memmove(shape + axis + 1, shape + axis + 2, sizeof *shape * (size_t)(y->rank - axis - 2));
+    return gb_reshape(g, y, y->batch_dims, y->rank - 1, shape);
+}
+
+static eas_node *all_phases(gbuild *g, const eas_node *n, eas_node *x, eas_node *f, const window *w)
+{
+    const eas_dim *shape = node_logical_shape(n) + 1;
+    const int at = x->batch_dims + 1;
+    eas_node *row[MOST_PHASES], *one[MOST_PHASES];
+    eas_dim count[2];
+    for (int i = 0; i < 2; i++)
+        count[i] = (shape[i] + w->stride[i] - 1) / w->stride[i];
+    f = gb_move(g, f, 3, 2); /* (H, W, C_out, C) to (H, W, C, C_out) */
+    for (int64_t i = 0; i < w->stride[0]; i++) {
+        for (int64_t k = 0; k < w->stride[1]; k++)
+            one[k] = phase(g, x, f, w, (int64_t[]){i, k}, count);
+        row[i] = in_turns(g, at + 1, w->stride[1], one);
+    }
+    eas_node *y = in_turns(g, at, w->stride[0], row);
+    for (int i = 0; i < 2; i++)
+        y = gb_slice(g, y, at + i, 0, shape[i], 1);
+    return y;
+}
+
 /* An ordinary convolution over the elements, spread out, with the filter turned around. Padding takes away
  * what a window reaches beyond the edge. */
 eas_status expand_conv2d_transpose(eas_node *n, eas_node *const *in, eas_node **out)
@@ -475,6 +580,8 @@ eas_status expand_conv2d_transpose(eas_node *n, eas_node *const *in, eas_node **
     eas_node *x = in[0], *f = in[1], *zero = gb_int(&g, (eas_dtype)n->dtype, 0);
     int at = x->batch_dims + 1;
     eas_dim after[2];
+    if (has_phases(x, f, &w))
+        return finish(&g, n, all_phases(&g, n, x, f, &w), n->nin > 2 ? in[2] : NULL, out);
     for (int i = 0; i < 2; i++) {
         x = spread_out(&g, x, at + i, w.stride[i], zero);
         plain.stride[i] = 1;

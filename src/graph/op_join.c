@@ -289,7 +289,7 @@ eas_status expand_shuffle(eas_node *n, eas_node *const *in, eas_node **out)
     return gb_done(&g, all, out);
 }
 
-/* What goes to one place comes back from it. */
+/* A shuffle is a permutation: the cotangent is moved back by the inverse one. */
 eas_node *back_shuffle(gbuild *g, eas_node *n, int i, eas_node *ct)
 {
     const int64_t *w = node_words(n);
@@ -582,7 +582,8 @@ static eas_node *pad_constant(gbuild *g, eas_node *n, eas_node *x, eas_node *val
                gb_reshape(g, value, n->batch_dims, n->rank, ones));
 }
 
-/* Which element of an axis of m each of `size` places shows, the first being -before. */
+/* For each of `size` positions of a padded axis, the index of the element (of m) that it shows; the first
+ * position is -before. */
 static eas_node *pad_index(gbuild *g, int mode, eas_dim m, eas_dim size, eas_dim before)
 {
     eas_node *i = gb2(g, GRAPH_SUB, gb_iota(g, size, EAS_I64), gb_size(g, before, EAS_I64)),

@@ -78,7 +78,7 @@ static eas_node *op2(gbuild *g, uint16_t op, eas_node *x, eas_node *y)
 }
 static eas_node *bits_of(gbuild *g, uint16_t op, eas_node *x, int64_t v)
 {
-    return x ? gb2(g, op, x, gb_int(g, (eas_dtype)x->dtype, v)) : NULL;
+    return x ? gb2(g, op, x, gd_num(g, x, (double)v)) : NULL; /* a constant of the code, no argument */
 }
 
 /* Part `at` of `count` from there along the logical axis `axis`, which is from the end. */
@@ -249,7 +249,8 @@ eas_status eas_node_quantize(eas_node *w, eas_quant kind, eas_quantized *out)
 
 /* ---- dequantising ---- */
 
-/* The value of nf4 codes 0 to 15: a tree of choices, a level for each bit. */
+/* The value of nf4 codes 0 to 15: a tree of choices, a level for each bit. The highest bit chooses last:
+ * below it are tables that processors look up in a register (src/gen/llvm/table.c). */
 static eas_node *value_nf4(gbuild *g, eas_node *q)
 {
     eas_node *level[16], *like = to(g, q, EAS_F32);
@@ -363,16 +364,16 @@ static int64_t groups_of_band(int64_t groups, int64_t rows)
     return n;
 }
 
-/* int4's codes are 8 above what they stand for. 8 times the sum of the factors is taken off their products:
- * one number for each step, where taking 8 off the codes would be two operations for each byte. */
-static eas_node *less_8(gbuild *g, eas_node *sum, eas_node *lows, eas_node *highs)
+/* int4's codes are 8 above what they stand for: a step begins with -8 times the sum of its factors, one
+ * number, where taking 8 off the codes would be two operations for each byte. */
+static eas_node *less_8(gbuild *g, eas_node *lows, eas_node *highs)
 {
     eas_node *both = reduced(g, GRAPH_REDUCE_SUM, op2(g, GRAPH_ADD, lows, highs), -2);
     if (!both)
         return NULL;
     const eas_dim last[2] = {1, 1};
     both = with_last(g, both, node_logical_rank(both) - 1, 2, last);
-    return op2(g, GRAPH_SUB, sum, op2(g, GRAPH_MUL, both, number(g, both, 8)));
+    return op2(g, GRAPH_MUL, both, number(g, both, -8));
 }
 
 /* Rows of bytes whose codes are summed before their scale is applied: they are of one group, so that one
@@ -386,17 +387,30 @@ static int64_t rows_of_step(int64_t rows)
     return n;
 }
 
-/* sum plus the codes of one row of bytes times what of x belongs to them, by fma: half the instructions of a
- * product and a sum. sum NULL: nothing yet. */
+/* sum plus x times y, by fma: half the instructions of a product and a sum. sum NULL: nothing yet. */
+static eas_node *plus_product(gbuild *g, eas_node *sum, eas_node *x, eas_node *y)
+{
+    return !x || !y ? NULL : sum ? gb3(g, GRAPH_FMA, x, y, sum) : op2(g, GRAPH_MUL, x, y);
+}
+
+/* What of x belongs to the halves of bytes, so that a product takes little work for each byte. For nf4 that
+ * is x itself. A byte of integers is l + 16 h; with y = x_h / 16, x_l l + x_h h = (x_l - y) l + y (l + 16 h),
+ * so h need not be taken out of the byte. */
+static void factors(gbuild *g, const eas_quantized *q, eas_node **lows, eas_node **highs)
+{
+    if (q->kind == EAS_QUANT_NF4)
+        return;
+    *highs = op2(g, GRAPH_MUL, *highs, number(g, *highs, 0.0625));
+    *lows = op2(g, GRAPH_SUB, *lows, *highs);
+}
+
+/* sum plus one row of bytes times their factors */
 static eas_node *plus_row(gbuild *g, eas_node *sum, const eas_quantized *q, eas_node *bytes, eas_node *low,
                           eas_node *high)
 {
-    eas_node *x[] = {low, high};
-    for (int half = 0; half < 2 && x[half]; half++) {
-        eas_node *code = value_of(g, q, bytes, half);
-        sum = !code ? NULL : sum ? gb3(g, GRAPH_FMA, x[half], code, sum) : op2(g, GRAPH_MUL, x[half], code);
-    }
-    return sum;
+    eas_node *both =
+        q->kind == EAS_QUANT_NF4 ? value_of(g, q, bytes, 1) : to(g, to(g, bytes, EAS_I32), EAS_F32);
+    return plus_product(g, plus_product(g, sum, low, value_of(g, q, bytes, 0)), high, both);
 }
 
 /* One row with 4-bit codes: step rows of bytes make one term, a band of groups is summed by one kernel. x is
@@ -412,14 +426,16 @@ static eas_node *one_row_of_halves(gbuild *g, eas_node *x, const eas_quantized *
     eas_node *both = with_last(g, x, 0, 4, halves), *d = with_last(g, q->data, 0, 5, bytes), *sum = NULL,
              *lows = with_last(g, part(g, both, -3, 0, 1), 0, 5, each),
              *highs = with_last(g, part(g, both, -3, 1, 1), 0, 5, each);
+    eas_node *low = lows, *high = highs;
+    factors(g, q, &low, &high);
     eas_quantized codes = *q;
     codes.kind = q->kind == EAS_QUANT_INT4 ? EAS_QUANT_INT4_ZP : q->kind; /* as they are stored */
+    if (q->kind == EAS_QUANT_INT4)
+        sum = less_8(g, lows, highs);
     for (int64_t i = 0; i < step; i++) {
         eas_node *row = part(g, d, -2, i, 1);
-        sum = plus_row(g, sum, &codes, row, part(g, lows, -2, i, 1), part(g, highs, -2, i, 1));
+        sum = plus_row(g, sum, &codes, row, part(g, low, -2, i, 1), part(g, high, -2, i, 1));
     }
-    if (q->kind == EAS_QUANT_INT4)
-        sum = less_8(g, sum, lows, highs);
     sum = op2(g, GRAPH_MUL, sum, with_last(g, q->scales, 0, 5, scale));
     sum = sum ? gb_apply(g, GRAPH_REDUCE_SUM, 1, &sum, 5, (int64_t[]){3, 1, 2, 3, 0}) : NULL;
     return reduced(g, GRAPH_REDUCE_SUM, with_last(g, sum, 0, 2, flat), 0);
@@ -434,7 +450,7 @@ static eas_node *one_row_of_bytes(gbuild *g, eas_node *x, const eas_quantized *q
     const eas_dim each[4] = {bands, band, q->group, 1}, bytes[4] = {bands, band, q->group, columns},
                   scale[4] = {bands, band, 1, columns}, flat[2] = {bands, columns};
     eas_node *sum =
-        plus_row(g, NULL, q, with_last(g, q->data, 0, 4, bytes), with_last(g, x, 0, 4, each), NULL);
+        op2(g, GRAPH_MUL, with_last(g, x, 0, 4, each), value_of(g, q, with_last(g, q->data, 0, 4, bytes), 0));
     if (groups == 1) /* one scale for all */
         return op2(g, GRAPH_MUL,
                    reduced(g, GRAPH_REDUCE_SUM, with_last(g, sum, 0, 2, (eas_dim[]){q->group, columns}), 0),

@@ -1,23 +1,25 @@
 /* op_random.c: random numbers out of keys.
  *
- * A key is one u64: the seed of Philox, whose counter is the number of the element. Nothing has a state, so
- * the same key gives the same numbers, and lanes of a vmap over keys are independent. The 64 bits of the
- * counter are shared out by their upper bits: what needs more than 32 random bits per element takes them from
- * other regions, and new keys come from regions that no element has.
+ * A key is one u64: the seed of Philox, whose counter follows from the number of the element (KIND_RANDOM).
+ * Nothing has a state, so the same key gives the same numbers, and lanes of a vmap over keys are independent.
+ * New keys come from regions of the counter's 64 bits that no element has.
  */
 #include "graph.h"
 
-enum { MAX_STREAMS = 4 };
-static const int64_t stream[MAX_STREAMS] = {0, INT64_C(1) << 61, INT64_C(2) << 61, INT64_C(3) << 61};
-static const int64_t split_at[2] = {INT64_MIN, INT64_MIN + (INT64_C(1) << 61)},
-                     fold_at[2] = {INT64_MIN + (INT64_C(2) << 61), INT64_MIN + (INT64_C(3) << 61)};
+static const int64_t split_at = INT64_MIN, fold_at = INT64_MIN + (INT64_C(1) << 62);
 
 static eas_node *draw(gbuild *g, eas_node *key, int64_t offset, eas_rand_kind kind, int rank,
                       const eas_dim *shape)
 {
-    static const uint16_t ops[] = {[EAS_RAND_BITS] = GRAPH_RANDOM_BITS,
-                                   [EAS_RAND_UNIFORM] = GRAPH_RANDOM_UNIFORM,
-                                   [EAS_RAND_NORMAL] = GRAPH_RANDOM_NORMAL};
+    static const struct {
+        uint16_t op;
+        eas_dtype dtype;
+    } of[] = {[EAS_RAND_BITS] = {GRAPH_RANDOM_BITS, EAS_U32},
+              [EAS_RAND_UNIFORM] = {GRAPH_RANDOM_UNIFORM, EAS_F32},
+              [EAS_RAND_NORMAL] = {GRAPH_RANDOM_NORMAL, EAS_F32},
+              [EAS_RAND_BITS64] = {GRAPH_RANDOM_BITS, EAS_U64},
+              [EAS_RAND_UNIFORM64] = {GRAPH_RANDOM_UNIFORM, EAS_F64},
+              [EAS_RAND_NORMAL64] = {GRAPH_RANDOM_NORMAL, EAS_F64}};
     eas_dim full[2 * GRAPH_MAX_RANK];
     int64_t word = kind;
     if (g->st || !key)
@@ -26,8 +28,7 @@ static eas_node *draw(gbuild *g, eas_node *key, int64_t offset, eas_rand_kind ki
     if (rank)
         memcpy(full + key->rank, shape, sizeof *full * (size_t)rank);
     eas_node *in[2] = {key, gb_int(g, EAS_I64, offset)};
-    return gb_new(g, ops[kind], kind == EAS_RAND_BITS ? EAS_U32 : EAS_F32, key->batch_dims, key->rank + rank,
-                  full, 1, &word, 2, in);
+    return gb_new(g, of[kind].op, of[kind].dtype, key->batch_dims, key->rank + rank, full, 1, &word, 2, in);
 }
 
 static void need_key(rule *r)
@@ -53,8 +54,7 @@ eas_status make_random(const graph_call *c, eas_node **out)
     eas_rand_kind kind = c->op == GRAPH_RANDOM_BITS    ? EAS_RAND_BITS
                        : c->op == GRAPH_RANDOM_UNIFORM ? EAS_RAND_UNIFORM
                                                        : EAS_RAND_NORMAL;
-    return rule_done(&r, draw(&r.g, gb_typed(&r.g, c->in[0], EAS_U64), stream[0], kind, shape.n, shape.at),
-                     out);
+    return rule_done(&r, draw(&r.g, gb_typed(&r.g, c->in[0], EAS_U64), 0, kind, shape.n, shape.at), out);
 }
 
 /* ---- distributions: key and two numbers ---- */
@@ -92,9 +92,10 @@ static eas_status distribution(const graph_call *c, bool ints, eas_node **out)
 eas_status make_distribution(const graph_call *c, eas_node **out) { return distribution(c, false, out); }
 eas_status make_randint(const graph_call *c, eas_node **out) { return distribution(c, true, out); }
 
-static eas_node *bits_at(gbuild *g, eas_node *n, eas_node *key, int64_t offset)
+/* Of n's shape, after the dims of the key. */
+static eas_node *draw_for(gbuild *g, eas_node *n, eas_node *key, eas_rand_kind kind)
 {
-    return draw(g, key, offset, EAS_RAND_BITS, n->rank - n->batch_dims, node_shape(n) + n->batch_dims);
+    return draw(g, key, 0, kind, n->rank - n->batch_dims, node_shape(n) + n->batch_dims);
 }
 
 static eas_node *shift_right(gbuild *g, eas_node *x, int by)
@@ -102,29 +103,15 @@ static eas_node *shift_right(gbuild *g, eas_node *x, int by)
     return x ? gb2(g, GRAPH_BITWISE_RIGHT_SHIFT, x, gb_int(g, (eas_dtype)x->dtype, by)) : NULL;
 }
 
-/* 64 bits out of two draws */
-static eas_node *wide_bits(gbuild *g, eas_node *high, eas_node *low)
-{
-    eas_node *up = gb2(g, GRAPH_BITWISE_LEFT_SHIFT, gb_typed(g, high, EAS_U64), gb_int(g, EAS_U64, 32));
-    return gb2(g, GRAPH_BITWISE_OR, up, gb_typed(g, low, EAS_U64));
-}
-
-/* [0, 1) in n's dtype, with as many bits as it holds, from streams s and s + 1. */
-static eas_node *unit(gbuild *g, eas_node *n, eas_node *key, int s)
+/* [0, 1) in n's dtype (halves: in f32), with as many bits as it holds. */
+static eas_node *unit(gbuild *g, eas_node *n, eas_node *key)
 {
     eas_dtype dt = (eas_dtype)n->dtype;
-    if (dt == EAS_F32)
-        return draw(g, key, stream[s], EAS_RAND_UNIFORM, n->rank - n->batch_dims,
-                    node_shape(n) + n->batch_dims);
-    if (dt == EAS_F64) {
-        eas_node *all = shift_right(
-            g, wide_bits(g, bits_at(g, n, key, stream[s]), bits_at(g, n, key, stream[s + 1])), 11);
-        eas_node *f = gb_typed(g, gb_typed(g, all, EAS_I64), EAS_F64);
-        return f ? gb2(g, GRAPH_MUL, f, gb_num(g, f, 0x1p-53)) : NULL;
-    }
+    if (dt == EAS_F32 || dt == EAS_F64)
+        return draw_for(g, n, key, dt == EAS_F32 ? EAS_RAND_UNIFORM : EAS_RAND_UNIFORM64);
     int digits = dt == EAS_F16 ? 11 : 8;
     eas_node *f = gb_typed(
-        g, gb_typed(g, shift_right(g, bits_at(g, n, key, stream[s]), 32 - digits), EAS_I32), EAS_F32);
+        g, gb_typed(g, shift_right(g, draw_for(g, n, key, EAS_RAND_BITS), 32 - digits), EAS_I32), EAS_F32);
     return f ? gb2(g, GRAPH_MUL, f, gb_num(g, f, dt == EAS_F16 ? 0x1p-11 : 0x1p-8)) : NULL;
 }
 
@@ -140,28 +127,13 @@ static eas_status placed(gbuild *g, eas_node *n, eas_node *u, eas_node *low, eas
 eas_status expand_uniform(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
-    return placed(&g, n, unit(&g, n, in[0], 0), in[1], gb2(&g, GRAPH_SUB, in[2], in[1]), out);
-}
-
-/* Box-Muller in f64, where the instruction of the IR gives f32. */
-static eas_node *normal64(gbuild *g, eas_node *n, eas_node *key)
-{
-    eas_node *u = unit(g, n, key, 0), *v = unit(g, n, key, 2);
-    if (!u || !v)
-        return NULL;
-    eas_node *log = gb1(g, GRAPH_LOG1P, gb1(g, GRAPH_NEG, u)); /* 1 - u is not 0 */
-    eas_node *radius = gb1(g, GRAPH_SQRT, gb2(g, GRAPH_MUL, log, gb_num(g, u, -2)));
-    return gb2(g, GRAPH_MUL, radius,
-               gb1(g, GRAPH_COS, gb2(g, GRAPH_MUL, v, gb_num(g, v, 6.283185307179586))));
+    return placed(&g, n, unit(&g, n, in[0]), in[1], gb2(&g, GRAPH_SUB, in[2], in[1]), out);
 }
 
 eas_status expand_gaussian(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
-    int rank = n->rank - n->batch_dims;
-    eas_node *z = n->dtype == EAS_F64
-                    ? normal64(&g, n, in[0])
-                    : draw(&g, in[0], stream[0], EAS_RAND_NORMAL, rank, node_shape(n) + n->batch_dims);
+    eas_node *z = draw_for(&g, n, in[0], n->dtype == EAS_F64 ? EAS_RAND_NORMAL64 : EAS_RAND_NORMAL);
     return placed(&g, n, z, in[1], in[2], out);
 }
 
@@ -179,12 +151,12 @@ eas_status expand_randint(eas_node *n, eas_node *const *in, eas_node **out)
     gbuild g = {0};
     int rank = n->rank - n->batch_dims;
     eas_node *low = gb_typed(&g, in[1], EAS_U64), *high = gb_typed(&g, in[2], EAS_U64);
-    eas_node *range = gb_spread(&g, gb2(&g, GRAPH_SUB, high, low), rank),
-             *bits = bits_at(&g, n, in[0], stream[0]), *pick;
+    eas_node *range = gb_spread(&g, gb2(&g, GRAPH_SUB, high, low), rank), *pick;
     if (narrow(in[1], in[2]))
-        pick = shift_right(&g, gb2(&g, GRAPH_MUL, gb_typed(&g, bits, EAS_U64), range), 32);
+        pick = shift_right(
+            &g, gb2(&g, GRAPH_MUL, gb_typed(&g, draw_for(&g, n, in[0], EAS_RAND_BITS), EAS_U64), range), 32);
     else
-        pick = gb2(&g, GRAPH_MOD, wide_bits(&g, bits, bits_at(&g, n, in[0], stream[1])), range);
+        pick = gb2(&g, GRAPH_MOD, draw_for(&g, n, in[0], EAS_RAND_BITS64), range);
     eas_node *y = gb_typed(&g, gb2(&g, GRAPH_ADD, pick, gb_spread(&g, low, rank)), (eas_dtype)n->dtype);
     return gb_done(&g, y ? gb_broadcast(&g, y, n->batch_dims, n->rank, node_shape(n)) : NULL, out);
 }
@@ -210,8 +182,8 @@ eas_status make_split_key(const graph_call *c, eas_node **out)
 eas_status expand_split_key(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
-    return gb_done(&g, wide_bits(&g, bits_at(&g, n, in[0], split_at[0]), bits_at(&g, n, in[0], split_at[1])),
-                   out);
+    int rank = n->rank - n->batch_dims;
+    return gb_done(&g, draw(&g, in[0], split_at, EAS_RAND_BITS64, rank, node_shape(n) + n->batch_dims), out);
 }
 
 eas_status make_fold_in(const graph_call *c, eas_node **out)
@@ -244,8 +216,5 @@ eas_status expand_fold_in(eas_node *n, eas_node *const *in, eas_node **out)
     eas_node *step = gb_int(&g, EAS_U64, (int64_t)UINT64_C(0x9E3779B97F4A7C15));
     eas_node *seed = gb2(&g, GRAPH_ADD, in[0], gb2(&g, GRAPH_MUL, gb_typed(&g, in[1], EAS_U64), step));
     seed = seed ? gb_broadcast(&g, seed, n->batch_dims, n->rank, node_shape(n)) : NULL;
-    return gb_done(&g,
-                   wide_bits(&g, draw(&g, seed, fold_at[0], EAS_RAND_BITS, 0, NULL),
-                             draw(&g, seed, fold_at[1], EAS_RAND_BITS, 0, NULL)),
-                   out);
+    return gb_done(&g, draw(&g, seed, fold_at, EAS_RAND_BITS64, 0, NULL), out);
 }

@@ -118,7 +118,7 @@ eas_status expand_flat_nonzero(eas_node *n, eas_node *const *in, eas_node **out)
 
 enum { UNIQUE_VALUES, UNIQUE_INDICES, UNIQUE_INVERSE, UNIQUE_COUNTS, UNIQUE_PARTS };
 
-/* Of sorted elements: is it another one than that before it? NaNs are all different. */
+/* A mask over sorted elements: does the element differ from its predecessor? NaNs all differ. */
 static eas_node *begins(gbuild *g, eas_node *sorted)
 {
     if (g->st || !sorted)

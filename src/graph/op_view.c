@@ -30,7 +30,8 @@ static void cannot_reshape(rule *r, const eas_node *x, int base, int n, const in
               shape_text(to, sizeof to, n, shape));
 }
 
-/* What -1 stands for; an empty tensor may leave it open, which is an error as in NumPy. */
+/* The size that -1 stands for. For an empty tensor it may be undetermined, which is an error, as in NumPy.
+ */
 static eas_dim missing_size(rule *r, const eas_node *x, int base, eas_dim have, int n, const int64_t *shape,
                             int at)
 {
@@ -623,6 +624,26 @@ eas_status make_diagonal(const graph_call *c, eas_node **out)
                      out);
 }
 
+/* With the two axes as one, neighbours on the diagonal are a row and one element apart. */
+static eas_node *every_other(gbuild *g, eas_node *n, eas_node *x)
+{
+    const int64_t *w = node_words(n), offset = w[0];
+    const int a = (int)w[1], b = (int)w[2], last = x->rank - 1;
+    const eas_dim rows = node_shape(x)[a], cols = node_shape(x)[b];
+    eas_dim shape[GRAPH_MAX_RANK];
+    if (a != last - 1 || b != last) {
+        x = gb_move(g, x, a, last);
+        x = gb_move(g, x, b - (b > a), last); /* ..., a, b */
+    }
+    if (!x)
+        return NULL;
+    memcpy(shape, node_shape(x), sizeof *shape * (size_t)last);
+    shape[last - 1] = rows * cols;
+    x = gb_reshape(g, x, x->batch_dims, last, shape);
+    return gb_slice(g, x, last - 1, offset < 0 ? -offset * cols : offset, node_shape(n)[n->rank - 1],
+                    cols + 1);
+}
+
 /* Element i of the diagonal is element i + column offset of row i + row offset. */
 eas_status expand_diagonal(eas_node *n, eas_node *const *in, eas_node **out)
 {
@@ -631,6 +652,8 @@ eas_status expand_diagonal(eas_node *n, eas_node *const *in, eas_node **out)
     int64_t offset = w[0];
     int a = (int)w[1], b = (int)w[2], last = n->rank;
     eas_dim k = node_shape(n)[n->rank - 1], shape[GRAPH_MAX_RANK];
+    if (dim_known(node_shape(in[0])[b]) && dim_known(node_shape(in[0])[a]) && k != 0)
+        return gb_done(&g, every_other(&g, n, in[0]), out);
     eas_node *x = gb_move(&g, in[0], a, last);
     x = gb_move(&g, x, b - (b > a), last - 1); /* ..., b, a */
     x = gb_slice(&g, x, last, offset < 0 && k != 0 ? -offset : 0, k, 1); /* rows that meet the diagonal */

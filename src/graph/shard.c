@@ -301,7 +301,7 @@ eas_status shard_scatter(eas_node *n, eas_shard_rule *r)
     return EAS_OK;
 }
 
-/* What it is made of has the rules: eas_node_infer_spec goes through that. */
+/* A composite has no rule of its own: eas_node_infer_spec goes through the nodes it expands to. */
 eas_status shard_expand(eas_node *n, eas_shard_rule *r)
 {
     (void)r;
@@ -370,7 +370,7 @@ static int common(const axes *a, const axes *b)
     return n;
 }
 
-/* What two tensors say of one factor. */
+/* Joins the axes that two tensors cut one factor along. */
 static void meet(const eas_mesh *m, axes *have, const axes *more, bool aggressive)
 {
     int n = common(have, more);
@@ -472,8 +472,8 @@ eas_status eas_shard_propagate(const eas_shard_rule *r, const eas_mesh *m, eas_s
 
 /* ---- what a node's spec is ---- */
 
-/* Of which axes may the sum still be missing, since the operation is linear in what lacks it? p: per input.
- */
+/* The axes (as bits) along which the result of n is still a partial sum. An operation keeps its input's
+ * partial sums if it is linear in that input. p: the axes of each input. */
 static uint32_t still_partial(const eas_node *n, const uint32_t *p)
 {
     uint32_t all = n->nin ? p[0] : 0;

@@ -46,7 +46,7 @@ eas_status io_item_bytes(const io_item *it, const void **data, void **own, const
     eas_buffer *buf = eas_node_buffer(it->node, &offset, strides);
     if (!buf)
         return base_fail(EAS_ERR_RUNTIME, "tensor '%s' has no data", it->name);
-    const uint8_t *host = eas_device_has_host_memory(eas_buffer_device(buf)) ? eas_buffer_address(buf) : NULL;
+    const uint8_t *host = eas_device_has_host_memory(eas_buffer_device(buf)) ? eas_buffer_read(buf) : NULL;
     bool whole = c_order(it->rank, it->shape, strides);
     if (host && whole) {
         *data = host + offset * (int64_t)size;
@@ -61,7 +61,7 @@ eas_status io_item_bytes(const io_item *it, const void **data, void **own, const
         size_t n = (size_t)(high - low + 1) * size;
         all = malloc(n);
         st = all ? eas_device_copy(NULL, all, eas_buffer_device(buf),
-                                   (uint8_t *)eas_buffer_address(buf) + (offset + low) * (int64_t)size, n,
+                                   (const uint8_t *)eas_buffer_read(buf) + (offset + low) * (int64_t)size, n,
                                    hooks)
                  : base_fail_oom(n);
         host = all ? all - (offset + low) * (int64_t)size : NULL;

@@ -322,6 +322,7 @@ static eas_status node_over(eas_buffer *buf, const io_entry *e, const part *p, i
 {
     eas_status st =
         eas_node_from_buffer(buf, (eas_dtype)e->dtype, e->rank, p->shape, offset, p->strides, out);
+    eas_buffer_seal(buf);
     eas_buffer_release(buf);
     return st;
 }

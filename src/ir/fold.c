@@ -170,13 +170,15 @@ eas_value eas_builder_arg_reduce(eas_builder *b, int want_max, eas_value x, int 
     uint32_t best = eas_builder_reduce(b, want_max ? IR_MAX : IR_MIN, x, axis);
     if (b->status)
         return 0;
-    ir_type t = type_of(b, x), kept = with_dim(t, axis, 1), at = ir_with_dtype(t, EAS_I64);
+    /* positions in 32 bits: of those a vector has more, and few machines have a minimum of 64 */
+    ir_type t = type_of(b, x), kept = with_dim(t, axis, 1), at = ir_with_dtype(t, EAS_I32);
     best = irb_to(b, IR_BROADCAST, t, irb_to(b, IR_RESHAPE, kept, best));
     uint32_t hit = irb_op(b, IR_EQ, x, best, 0);
     if (dtype_is_float(t.dtype))
         hit = irb_op(b, IR_OR, hit, irb_op(b, IR_ISNAN, x, 0, 0), 0);
-    return eas_builder_reduce(
-        b, IR_MIN, irb_op(b, IR_WHERE, hit, positions(b, t, axis), irb_const(b, at, t.dim[axis])), axis);
+    uint32_t where = irb_op(b, IR_WHERE, hit, irb_to(b, IR_CAST, at, positions(b, t, axis)),
+                            irb_const(b, at, t.dim[axis]));
+    return eas_builder_cast(b, eas_builder_reduce(b, IR_MIN, where, axis), EAS_I64);
 }
 
 eas_value eas_builder_scan(eas_builder *b, eas_op op, eas_value x, int axis)

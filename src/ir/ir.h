@@ -525,6 +525,11 @@ eas_status ir_expanded(const eas_ir *ir, unsigned keep, eas_ir **out);
 /* one of them; y is 0 for functions of one operand */
 uint32_t ir_spell(eas_builder *b, uint16_t op, uint32_t x, uint32_t y);
 
+/* ---- random.c ---- */
+/* All numbers of one step of Philox, of which eas_builder_rand gives the first: 4, or 2 of 64 bits. Gives how
+ * many; 0 after an error. */
+int ir_rand_all(eas_builder *b, eas_value seed, eas_value offset, eas_rand_kind kind, eas_value values[4]);
+
 /* ---- records.c: print ---- */
 typedef struct ir_records {
     int64_t limit; /* lines */

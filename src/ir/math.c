@@ -121,30 +121,34 @@ static uint32_t do_expm1(maths *m, uint32_t x)
 static const double LOG32[] = {0.3333333433,  -0.2499998361, 0.1999964863,  -0.1666841507, 0.1430623531,
                                -0.1245656163, 0.1068847701,  -0.1025746912, 0.1249496937,  -0.09469457716};
 
-/* x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for positive finite x */
+/* x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for positive normal x. In f64 the exponent becomes a float
+ * by its bits: vector units have no conversion of 64 bits and no signed shift of them. */
+static uint32_t split_normal(maths *m, uint32_t x, uint32_t *k)
+{
+    const int64_t root = m->wide ? 0x3fe6a09e667f3bcd : 0x3f3504f3,
+                  mant = m->wide ? ((int64_t)1 << 52) - 1 : 0x7fffff, lift = (int64_t)1024 << 52;
+    uint32_t f;
+    if (m->wide) {
+        uint32_t i = add(m, as_ubits(m, x), bits_num(m, (uint64_t)(lift - root)));
+        uint32_t e = op2(m, IR_OR, op2(m, IR_SHR, i, bits_num(m, 52)), bits_num(m, (uint64_t)0x433 << 52));
+        *k = sub(m, as_float(m, e), num(m, 0x1p52 + 1024));
+        f = add(m, op2(m, IR_AND, i, bits_num(m, (uint64_t)mant)), bits_num(m, (uint64_t)root));
+    } else {
+        uint32_t i = sub(m, as_bits(m, x), whole_num(m, root));
+        *k = to_float(m, op2(m, IR_SHR, i, whole_num(m, 23)));
+        f = add(m, op2(m, IR_AND, i, whole_num(m, mant)), whole_num(m, root));
+    }
+    return sub(m, as_float(m, f), num(m, 1));
+}
+
+/* The same for all that is positive and finite. */
 static uint32_t split_log(maths *m, uint32_t x, uint32_t *k)
 {
     uint32_t tiny = lt(m, x, num2(m, 0x1p-126, 0x1p-1022)),
              up = pick(m, tiny, num2(m, 0x1p25, 0x1p54), num(m, 1));
-    int64_t root = m->wide ? 0x3fe6a09e667f3bcd : 0x3f3504f3,
-            mant = m->wide ? ((int64_t)1 << 52) - 1 : 0x7fffff;
-    uint32_t i = sub(m, as_bits(m, mul(m, x, up)), whole_num(m, root));
-    uint32_t e = op2(m, IR_SHR, i, whole_num(m, m->wide ? 52 : 23));
-    uint32_t lift = pick(m, tiny, num2(m, 25, 54), num(m, 0));
-    *k = sub(m, to_float(m, e), lift);
-    uint32_t f = as_float(m, add(m, op2(m, IR_AND, i, whole_num(m, mant)), whole_num(m, root)));
-    return sub(m, f, num(m, 1));
-}
-
-/* The same where x is known to be normal. */
-static uint32_t split_normal(maths *m, uint32_t x, uint32_t *k)
-{
-    int64_t root = m->wide ? 0x3fe6a09e667f3bcd : 0x3f3504f3,
-            mant = m->wide ? ((int64_t)1 << 52) - 1 : 0x7fffff;
-    uint32_t i = sub(m, as_bits(m, x), whole_num(m, root));
-    *k = to_float(m, op2(m, IR_SHR, i, whole_num(m, m->wide ? 52 : 23)));
-    uint32_t f = as_float(m, add(m, op2(m, IR_AND, i, whole_num(m, mant)), whole_num(m, root)));
-    return sub(m, f, num(m, 1));
+    uint32_t f = split_normal(m, mul(m, x, up), k);
+    *k = sub(m, *k, pick(m, tiny, num2(m, 25, 54), num(m, 0)));
+    return f;
 }
 
 /* (log((1+s)/(1-s)) - 2s) / s^3 in z = s^2 */
@@ -174,7 +178,7 @@ static uint32_t log_special(maths *m, uint32_t x, uint32_t y)
     return pick(m, op2(m, IR_GE, x, zero), y, nan_num(m));
 }
 
-static uint32_t log_of_normal(maths *m, uint32_t x)
+uint32_t math_log_normal(maths *m, uint32_t x)
 {
     uint32_t k, f = split_normal(m, x, &k), y = log_rest(m, f);
     y = fma3(m, k, num2(m, LN2_LO32, LN2_LO64), y);
@@ -204,7 +208,7 @@ static uint32_t not_normal(maths *m, uint32_t x)
 /* What is not positive and normal is computed apart, and only if a lane wants it (gen/plan/rare.c). */
 static uint32_t do_log(maths *m, uint32_t x)
 {
-    return pick(m, not_normal(m, x), log_of_any(m, x), log_of_normal(m, x));
+    return pick(m, not_normal(m, x), log_of_any(m, x), math_log_normal(m, x));
 }
 
 /* log(1 + f) as a pair, then times log2(e) as one */

@@ -137,6 +137,13 @@ static pair cos_pair(maths *m, pair r)
     return fast_two_sum(m, w, add(m, sub(m, sub(m, one, w), h), rest));
 }
 
+void math_small_angle(maths *m, uint32_t x, uint32_t *s, uint32_t *c)
+{
+    uint32_t z = mul(m, x, x);
+    *s = fma3(m, mul(m, x, z), HORNER2(m, z, SIN32, SIN64), x);
+    *c = fma3(m, z, fma3(m, z, HORNER2(m, z, COS32, COS64), num(m, -0.5)), num(m, 1));
+}
+
 static uint32_t odd(maths *m, uint32_t q, int64_t bit)
 {
     return op2(m, IR_NE, op2(m, IR_AND, q, whole_num(m, bit)), whole_num(m, 0));

@@ -151,7 +151,11 @@ static inline pair pair_mul(maths *m, pair a, pair b)
     return fast_two_sum(m, p.hi, lo);
 }
 
+/* ---- math.c ---- */
+uint32_t math_log_normal(maths *m, uint32_t x); /* of a positive normal number */
+
 /* ---- math_circular.c ---- */
+void math_small_angle(maths *m, uint32_t x, uint32_t *s, uint32_t *c); /* sine and cosine, |x| <= pi/4 */
 uint32_t math_sin(maths *m, uint32_t x);
 uint32_t math_cos(maths *m, uint32_t x);
 uint32_t math_tan(maths *m, uint32_t x);

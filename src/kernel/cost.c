@@ -1,9 +1,9 @@
-/* cost.c: a guess at the time of one program, to decide between the calling thread and the pool, and how to
- * slice.
+/* cost.c: an estimate of the time of one program, which decides between the calling thread and the pool, and
+ * how the grid is sliced.
  *
- * A nanosecond for about a dozen lanes of an instruction, loops by the trips that this launch's values allow.
- * Off by a factor of a few is fine; off by thousands would hold a lock for long, so what cannot be known
- * counts as long.
+ * An instruction counts a nanosecond for about a dozen lanes, a loop the trips that this launch's values
+ * allow. An error by a factor of a few does no harm; an estimate that is thousands of times too low would
+ * hold a lock for long, so a program whose time cannot be estimated counts as long.
  */
 #include "kernel.h"
 

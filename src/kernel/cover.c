@@ -1,12 +1,16 @@
 /* cover.c: does a grid that was inferred from N cover what the kernel writes?
  *
- * The rule is ceil(N / block) programs, each with its block of N elements. A kernel in which program_id(0)
- * numbers something else, rows for example, whose lanes are a whole row of N, gets far too few, and would
- * leave the rest of its output alone without a word. What tells the two apart: after the last program of a
- * right grid there is nothing left to write, masked off or out of the arguments; of a wrong one the next
- * program would write to the next row. This is decided by intervals (ranges.c), as bounds are, for that one
- * program. It is asked only where the kernel gives reason to: where programs over blocks of arguments that
- * are longer than N are meant, the next program would write, too.
+ * Problem: without _grid a launch has ceil(N / block) programs, which is right if each program owns a block
+ * of N elements. In a kernel whose program_id(0) numbers rows, and whose lanes are a whole row of N, that is
+ * far too few: the rest of the output would silently stay as it was.
+ *
+ * Idea: look at the program after the last one. With a right grid it has nothing left to write: all its
+ * stores are masked off or outside the arguments. With a wrong grid it would write the next row. Whether it
+ * writes is decided by intervals (ranges.c), as bounds are, for that one program.
+ *
+ * The question is asked only of kernels that do not multiply program_id(0) by their block (by_blocks). A
+ * kernel that does owns blocks: if its arguments are longer than N the next program would write as well,
+ * although the grid is right.
  */
 #include "kernel.h"
 

@@ -381,7 +381,7 @@ static eas_status rebind_copy(eas_capture *g, action *a, const label *l, const e
     return EAS_OK;
 }
 
-/* What the launch would say to the new argument, before anything is changed. */
+/* Checks a new argument as a launch would, before anything is changed. */
 static eas_status try_action(const action *a, const char *name, const label *l, const eas_arg *arg)
 {
     eas_arg args[IR_MAX_PARAMS];
@@ -458,7 +458,8 @@ static int ask_outside(void *ctx)
     return o->interrupted ? dev_poll((void *)(uintptr_t)o) : 0;
 }
 
-/* What takes long does so without the caller's lock, and asks him now and then. */
+/* A long replay runs without the host program's lock (Python's GIL) and polls for interrupts now and then.
+ */
 static eas_status replay_here(eas_capture *g, eas_stream *s, const eas_launch *o)
 {
     enum { FEW = 16, SHORT_NS = 4000 };

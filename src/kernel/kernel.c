@@ -75,9 +75,11 @@ eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out)
     eas_status st = check_limits(ir, &info);
     if (st)
         return st;
+    static _Atomic uint64_t made;
     eas_kernel *k = calloc(1, sizeof *k);
     if (!k)
         return base_fail_oom(sizeof *k);
+    k->number = ++made;
     st = ir_simplify(ir, &k->ir);
     if (!st && !describe_params(k))
         st = base_fail_oom((size_t)ir->nparams);

@@ -40,6 +40,7 @@ typedef struct kernel_param {
 struct eas_kernel {
     uint32_t magic;
     int refs;
+    uint64_t number; /* no other kernel of the process has it, or had it */
     eas_ir *ir; /* simplified, 64-bit integers: the meaning */
     eas_ir *forms[NIRFORMS]; /* with elementary functions spelled out: what runs; made at first need */
     eas_ir *narrow; /* 32-bit form, or NULL if there is nothing to narrow; made at first need */

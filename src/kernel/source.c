@@ -15,7 +15,8 @@ static eas_status dialect_of(const char *form, gen_dialect *d, eas_device **devi
 
 static unsigned ir_bits(int variant) { return IR_FORM_TEXT | (variant & FORM_NARROW ? IR_FORM_NARROW : 0); }
 
-/* What would have to come back from the device to be reported. */
+/* Refuses launches whose kernel reports something (bounds checks, assertions, prints): the device that runs
+ * the source cannot hand a report back. */
 static eas_status refuse_reports(const eas_kernel *k, bool in_bounds, const eas_launch *o)
 {
     if (k->printer)

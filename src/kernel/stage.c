@@ -60,7 +60,8 @@ static bool lend_span(stage *g, span *s, eas_device *d)
     return s->lent = true;
 }
 
-/* The same place within a line on the other side, so that what was aligned stays so. */
+/* The staging memory has the same offset within a cache line as the array, so aligned accesses stay
+ * aligned. */
 eas_status stage_alloc(stage *g, eas_device *d, bool lend)
 {
     for (int i = 0; i < g->n; i++) {

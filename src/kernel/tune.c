@@ -1,4 +1,5 @@
-/* tune.c: choosing among configs of a kernel: what was measured, and which one that makes. */
+/* tune.c: choosing among configurations of a kernel: timings on disk, and the choice that follows from them.
+ */
 #include "kernel.h"
 
 int eas_tune_choose(const double *seconds, int n, double band)

@@ -37,7 +37,7 @@ static bool is_windows(const pgraph *g, const pnode *w, windows *out)
     return true;
 }
 
-/* Which dim of the windows is the n-th of the order that a product wants: taps before channels. */
+/* The dim of the windows that comes n-th in the order that a product reads: taps before channels. */
 static int wanted_dim(const windows *v, int n)
 {
     const int last = v->w->rank - 1;

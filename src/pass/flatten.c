@@ -196,7 +196,7 @@ static bool enter(flat *f, eas_node *n)
     return vec_push(&f->more, 0);
 }
 
-/* Which leaf or number of the run it is; nodes of expansions are none. */
+/* The number of n among the leaves or numbers of the run; nodes of expansions have none. */
 static uint32_t given_as(const flat *f, const eas_node *n)
 {
     return n->mark < f->w->order.len ? f->w->number.at[n->mark] : PARAM_NONE;

@@ -100,6 +100,10 @@ uint32_t pass_row_sums(pgraph *g, const pnode *p);
 /* a KIND_REDUCE over a batch of products as one product; 0: as it is */
 uint32_t pass_join_rows(pgraph *g, const pnode *p);
 
+/* ---- join.c ---- */
+/* a KIND_UPDATE along one axis as a KIND_CONCAT; 0: as it is */
+uint32_t pass_as_concat(pgraph *g, const pnode *p);
+
 /* ---- thin.c ---- */
 uint32_t pass_reshaped(pgraph *g, uint32_t x, int rank, const eas_dim *shape); /* 0 of 0 */
 uint32_t pass_turned(pgraph *g, uint32_t x); /* the last two dims exchanged */

@@ -43,7 +43,7 @@ static uint32_t hash_of(const pnode *p)
 
 static bool equal(const void *a, const void *b, size_t n) { return n == 0 || !memcmp(a, b, n); }
 
-/* Of calls: functions of the host's with the same inputs and numbers give the same results. */
+/* Are two calls equal? Host functions with the same inputs and numbers give the same results. */
 static bool same_extra(const node_extra *a, const node_extra *b)
 {
     return a == b ||
@@ -450,7 +450,7 @@ static bool has_no_element(const pnode *p)
     return false;
 }
 
-/* What joining nothing gives. */
+/* The identity element of a reduction: its result over no elements. */
 static int64_t neutral(const char *join, eas_dtype dt)
 {
     bool real = dtype_is_float(dt), max = !strcmp(join, "max");
@@ -503,6 +503,7 @@ static uint32_t simpler(pgraph *g, const pnode *p)
     case KIND_CAST: r = simple_cast(g, p); return r || g->st ? r : pass_move_reshape(g, p);
     case KIND_REDUCE: return simple_reduce(g, p);
     case KIND_ARG: return simple_arg(g, p);
+    case KIND_UPDATE: return pass_as_concat(g, p);
     case KIND_MATMUL: r = pass_filter_gradient(g, p); return r || g->st ? r : pass_thin(g, p);
     case KIND_CALL:
     case KIND_COLLECTIVE:

@@ -1,8 +1,8 @@
 /* split.c: reductions in two stages where one would leave the machine idle or jump through memory.
  *
  * Long rows, few of them: each is cut into parts that are reduced side by side, then the parts. Columns:
- * bands of rows first, so that memory is read nearly in its order. How a reduction is cut depends on its
- * sizes alone, never on the number of threads: bits stay the same.
+ * bands of rows first, so that memory is read nearly in its order. Counts are summed up in bytes first. How a
+ * reduction is cut depends on its sizes alone, never on the number of threads: bits stay the same.
  */
 #include "pass.h"
 
@@ -232,6 +232,49 @@ static int64_t part_of(int64_t n)
     return best ? best : PART;
 }
 
+/* ---- counting ---- */
+
+/* Is p a sum of integers that are bools, cast? */
+static bool counts(const pgraph *g, const pnode *p)
+{
+    const pnode *x = pass_at(g, p->in[0]);
+    return !strcmp(graph_rows[p->op].ir, "add") && dtype_is_int((eas_dtype)p->dtype) &&
+           x->kind == KIND_CAST && x->dtype == p->dtype && eas_dtype_size((eas_dtype)p->dtype) > 1 &&
+           pass_at(g, x->in[0])->dtype == EAS_BOOL;
+}
+
+/* A long row as up to 255 rows one below the other: their sum fits u8, of which a vector has the most; then
+ * the sum of that. 0: no number of rows divides it. */
+static uint32_t counted(pgraph *g, const pnode *p, int axis)
+{
+    enum { MOST_ROWS = 255, LEAST_ROWS = 16 };
+    const pnode cast = *pass_at(g, p->in[0]), *x = pass_at(g, cast.in[0]);
+    const int rank = x->rank;
+    const int64_t n = x->shape[axis];
+    eas_dim shape[GRAPH_MAX_RANK + 1];
+    int64_t rows = MOST_ROWS;
+    while (rows >= LEAST_ROWS && n % rows)
+        rows--;
+    if (rows < LEAST_ROWS || rank >= GRAPH_MAX_RANK || axis != rank - 1)
+        return 0;
+    memcpy(shape, x->shape, sizeof *shape * (size_t)rank);
+    shape[axis] = rows;
+    shape[rank] = n / rows;
+    pnode narrow = cast, sum = *p;
+    uint32_t y = view_of(g, GRAPH_RESHAPE, cast.in[0], rank + 1, shape, 0, NULL, 0);
+    narrow.rank = (uint8_t)(rank + 1);
+    narrow.shape = shape;
+    narrow.dtype = sum.dtype = EAS_U8;
+    narrow.in = &y;
+    y = y ? pass_add(g, &narrow) : 0;
+    y = y ? reduce(g, &sum, y, 1, (int64_t[]){axis}) : 0;
+    shape[axis] = 1;
+    narrow.dtype = cast.dtype;
+    y = y ? pass_add(g, &narrow) : 0;
+    y = y ? reduce(g, p, y, 1, (int64_t[]){rank}) : 0;
+    return y ? view_of(g, GRAPH_RESHAPE, y, p->rank, p->shape, 0, NULL, 0) : 0;
+}
+
 uint32_t pass_split_reduce(pgraph *g, const pnode *p)
 {
     const pnode *x = pass_at(g, p->in[0]);
@@ -258,6 +301,11 @@ uint32_t pass_split_reduce(pgraph *g, const pnode *p)
     if (size == 0)
         return 0;
     const bool rows = after == 1 || pass_last_in_memory(g, p->in[0]) == axes[0];
+    if (rows && inner > LONG_ROW && size / inner < FEW && counts(g, p)) {
+        uint32_t r = counted(g, p, (int)axes[0]);
+        if (r || g->st)
+            return r;
+    }
     if (rows && inner > LONG_ROW && size / inner < FEW)
         return in_parts(g, p, (int)axes[0], part_of(inner));
     return !rows && inner >= TALL ? in_parts(g, p, (int)axes[0], BAND) : 0;

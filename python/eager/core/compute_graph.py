@@ -48,7 +48,7 @@ class ComputeGraph:
 
     @property
     def stats(self):
-        """Counters of the process: programs, program_hits, kernels, steps, live_nodes."""
+        """Counters of the process: programs, program_hits, kernels, steps, live_nodes, pack_bytes, pack_hits."""
         return eager_stats()
 
     def __repr__(self):

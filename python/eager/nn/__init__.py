@@ -4,9 +4,10 @@
 from .. import optim
 from . import attention, finetune, functional, layers, recurrent, transformer
 from .attention import *  # noqa: F403
+from .containers import ModuleDict, ModuleList, Sequential
 from .functional import init
 from .layers import *  # noqa: F403
-from .module import Module, ModuleDict, ModuleList, Parameter, Sequential
+from .module import Module, Parameter
 from .precision import precision
 from .recurrent import *  # noqa: F403
 from .transformer import *  # noqa: F403

@@ -4,8 +4,9 @@ import copy
 
 from . import functional as F
 from .attention import MultiHeadAttention
+from .containers import ModuleList
 from .layers import Dropout, LayerNorm, Linear
-from .module import Module, ModuleList
+from .module import Module
 
 __all__ = ["TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer"]
 

@@ -3,6 +3,11 @@
 from eas._eas import EagerTensor, constant, diff_depth, eager_full, realize_all, tree_flatten, tree_unflatten, vmap_level
 
 
+
+def shape_of(x):
+    return "(" + ", ".join(str(d) for d in x.shape) + ")"
+
+
 class Tree:
     """A tree of parameters: its leaves, and which of them are trained. In modules buffers and frozen parameters are not; nor are integers anywhere."""
 
@@ -22,12 +27,12 @@ class Tree:
         leaves, found = tree_flatten(tree)
         if found != self.treedef:
             raise ValueError(
-                f"{self.name}: the {what} are another tree than the parameters: {_short(found)}, and the parameters {_short(self.treedef)}"
+                f"{self.name}: the tree of the {what} is not that of the parameters: {_short(found)}, and the parameters are {_short(self.treedef)}"
             )
         out = [x if isinstance(x, EagerTensor) else constant(x) for x in leaves]
         for i, (x, p, trained) in enumerate(zip(out, self.leaves, self.trained)):
             if shapes and trained and tuple(x.shape) != tuple(p.shape):
-                raise ValueError(f"{self.name}: the {what}{self.treedef.path(i)} are {tuple(x.shape)}, and the parameter is {tuple(p.shape)}")
+                raise ValueError(f"{self.name}: the {what}{self.treedef.path(i)}: shape {shape_of(x)}, and the parameter has {shape_of(p)}")
         return out
 
     def build(self, leaves):

@@ -306,39 +306,51 @@ static V saturating(gen *g, const char *name, V a, V b)
     return intrinsic(g, name, &t, 1, x, 2);
 }
 
-/* x < y (or <=) with x - y affine of stride 1 or 0 in the inner index: how many indices from 0 satisfy it?
- * The chunk stands at index 0. */
-static V count_below(gen *g, aff x, aff y, bool or_equal)
+/* Indices first <= i < count of the inner dim; first NULL: 0; count NULL: no such form is known. */
+typedef struct range {
+    V first, count;
+} range;
+
+static V least(gen *g, V a, V b) { return saturating(g, "llvm.smin", a, b); }
+static V most(gen *g, V a, V b) { return saturating(g, "llvm.smax", a, b); }
+
+/* x < y (or <=) with x - y affine of stride 1, 0 or -1 in the inner index: which indices satisfy it? The
+ * chunk stands at index 0. */
+static range range_below(gen *g, aff x, aff y, bool or_equal)
 {
     const int64_t n = g->c->sh.dim[g->c->sh.rank - 1];
     if (x.run.stride == 0 && y.run.stride == 0) {
         V c =
             LLVMBuildICmp(g->b, or_equal ? LLVMIntSLE : LLVMIntSLT, affine_base(g, x), affine_base(g, y), "");
-        return sel(g, c, k_int(g, n), k_int(g, 0));
+        return (range){NULL, sel(g, c, k_int(g, n), k_int(g, 0))};
     }
-    if (x.run.stride != 1 || y.run.stride != 0)
-        return NULL;
-    V d = saturating(g, "llvm.ssub.sat", affine_base(g, y), affine_base(g, x));
-    return or_equal ? saturating(g, "llvm.sadd.sat", d, k_int(g, 1)) : d;
+    if (x.run.stride + y.run.stride != 1 || (x.run.stride && y.run.stride))
+        return (range){0};
+    if (x.run.stride) {
+        V d = saturating(g, "llvm.ssub.sat", affine_base(g, y), affine_base(g, x));
+        return (range){NULL, or_equal ? saturating(g, "llvm.sadd.sat", d, k_int(g, 1)) : d};
+    }
+    V d = saturating(g, "llvm.ssub.sat", affine_base(g, x), affine_base(g, y));
+    return (range){or_equal ? d : saturating(g, "llvm.sadd.sat", d, k_int(g, 1)), k_int(g, n)};
 }
 
-static V compare_count(gen *g, const ir_insn *in, map_t m)
+static range compare_range(gen *g, const ir_insn *in, map_t m)
 {
     if (in->nargs < 2)
-        return NULL;
+        return (range){0};
     const uint32_t *a = ir_args(g->ir, in);
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype;
     if (!dtype_is_int(dt) || (dt == EAS_U64 && !(nonnegative(g, a[0]) && nonnegative(g, a[1]))))
-        return NULL;
+        return (range){0};
     const aff x = affine_of(g, a[0], m), y = affine_of(g, a[1], m);
     if (!x.run.ok || !y.run.ok || !x.run.exact || !y.run.exact || !x.run.whole || !y.run.whole)
-        return NULL;
+        return (range){0};
     switch (in->op) {
-    case IR_LT: return count_below(g, x, y, false);
-    case IR_LE: return count_below(g, x, y, true);
-    case IR_GT: return count_below(g, y, x, false);
-    case IR_GE: return count_below(g, y, x, true);
-    default: return NULL;
+    case IR_LT: return range_below(g, x, y, false);
+    case IR_LE: return range_below(g, x, y, true);
+    case IR_GT: return range_below(g, y, x, false);
+    case IR_GE: return range_below(g, y, x, true);
+    default: return (range){0};
     }
 }
 
@@ -350,7 +362,7 @@ static prefix *find_prefix(gen *g, uint32_t v)
     return NULL;
 }
 
-static void enter_prefix(gen *g, uint32_t v, V count)
+static void enter_prefix(gen *g, uint32_t v, range r)
 {
     prefix *old = g->c->pre;
     g->c->pre = arena_alloc(&g->mem, sizeof *old * (size_t)(g->c->npre + 1));
@@ -361,7 +373,7 @@ static void enter_prefix(gen *g, uint32_t v, V count)
     }
     if (old)
         memcpy(g->c->pre, old, sizeof *old * (size_t)g->c->npre);
-    g->c->pre[g->c->npre++] = (prefix){v, count};
+    g->c->pre[g->c->npre++] = (prefix){v, r.count, r.first};
 }
 
 bool affine_early(gen *g, uint32_t v)
@@ -397,24 +409,31 @@ static V min_v(gen *g, V a, V b)
     return !a ? b : !b ? a : sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, a, b, ""), a, b);
 }
 
-static V leaf_count(gen *g, uint32_t v, map_t m)
+static range leaf_range(gen *g, uint32_t v, map_t m)
 {
     const kind *x = &g->p.val[v];
     const int64_t n = g->c->sh.dim[g->c->sh.rank - 1];
     if (x->cls == C_UNI)
-        return sel(g, g->sval[v], k_int(g, n), k_int(g, 0));
+        return (range){NULL, sel(g, g->sval[v], k_int(g, n), k_int(g, 0))};
     const ir_insn *in = ir_def(g->ir, v);
     if (x->cls != C_REMAT || !in)
-        return NULL;
+        return (range){0};
     if (in->op == IR_BROADCAST || in->op == IR_RESHAPE)
-        return leaf_count(g, ir_args(g->ir, in)[0], plan_source_map(&g->p, in, m));
-    return compare_count(g, in, m);
+        return leaf_range(g, ir_args(g->ir, in)[0], plan_source_map(&g->p, in, m));
+    if (in->op != IR_AND)
+        return compare_range(g, in, m);
+    range a = leaf_range(g, ir_args(g->ir, in)[0], m), b = leaf_range(g, ir_args(g->ir, in)[1], m);
+    if (!a.count || !b.count)
+        return (range){0};
+    return (range){!a.first   ? b.first
+                   : !b.first ? a.first
+                              : most(g, a.first, b.first),
+                   least(g, a.count, b.count)};
 }
 
 static V clamped(gen *g, V count) /* to 0 .. size of the inner dim */
 {
-    V n = k_int(g, g->c->sh.dim[g->c->sh.rank - 1]);
-    return saturating(g, "llvm.smax", saturating(g, "llvm.smin", count, n), k_int(g, 0));
+    return most(g, least(g, count, k_int(g, g->c->sh.dim[g->c->sh.rank - 1])), k_int(g, 0));
 }
 
 /* Enters the prefix leaves of a conjunction; gives the least of their counts, NULL if there is none. */
@@ -429,12 +448,14 @@ static V collect(gen *g, uint32_t v, uint32_t top, int depth)
     if (in && in->op == IR_AND && g->p.val[v].cls == C_REMAT)
         return min_v(g, collect(g, ir_args(g->ir, in)[0], top, depth + 1),
                      collect(g, ir_args(g->ir, in)[1], top, depth + 1));
-    V count = affine_early(g, v) ? leaf_count(g, v, seg_map(g)) : NULL;
-    if (!count)
+    range r = affine_early(g, v) ? leaf_range(g, v, seg_map(g)) : (range){0};
+    /* reductions join by lane number from index 0 on: for them only masks that begin there are known */
+    if (!r.count || (r.first && (g->seg->reduces || g->seg->at_once)))
         return NULL;
-    count = clamped(g, count);
-    enter_prefix(g, v, count);
-    return count;
+    r.count = clamped(g, r.count);
+    r.first = r.first ? clamped(g, r.first) : NULL;
+    enter_prefix(g, v, r);
+    return r.count;
 }
 
 static bool lives_out(gen *g, const segment *s)
@@ -489,6 +510,14 @@ V affine_prefixes(gen *g, segment *s)
     return all ? limit : NULL;
 }
 
+static V lanes_before(gen *g, V count)
+{
+    const int n = g->c->n;
+    V l = most(g, least(g, count, k_int(g, n)), k_int(g, 0));
+    l = splat(g, LLVMBuildTrunc(g->b, l, ty_int(g, 32, 0), ""), n);
+    return LLVMBuildICmp(g->b, LLVMIntULT, k_iota(g, ty_int(g, 32, 0), n, 1), l, "");
+}
+
 V affine_prefix_vector(gen *g, uint32_t v)
 {
     const prefix *p = find_prefix(g, v);
@@ -498,10 +527,11 @@ V affine_prefix_vector(gen *g, uint32_t v)
     if (g->c->full)
         return k_like(g, ty_int(g, 1, n), 1);
     V left = LLVMBuildSub(g->b, p->count, g->c->idx[g->c->sh.rank - 1], "");
-    V lo = k_int(g, 0), hi = k_int(g, n);
-    left = saturating(g, "llvm.smax", saturating(g, "llvm.smin", left, hi), lo);
-    V l32 = splat(g, LLVMBuildTrunc(g->b, left, ty_int(g, 32, 0), ""), n);
-    return LLVMBuildICmp(g->b, LLVMIntULT, k_iota(g, ty_int(g, 32, 0), n, 1), l32, "");
+    V below = lanes_before(g, left);
+    if (!p->first)
+        return below;
+    V skip = LLVMBuildSub(g->b, p->first, g->c->idx[g->c->sh.rank - 1], "");
+    return LLVMBuildAnd(g->b, below, LLVMBuildNot(g->b, lanes_before(g, skip), ""), "");
 }
 
 /* Known to hold for every lane: a constant, a prefix mask in a full chunk, or a conjunction of such. */
@@ -561,11 +591,13 @@ static V hold_all(gen *g, uint32_t v, uint32_t opener, const bool *early, V so_f
     if (in->op == IR_AND)
         return hold_all(g, ir_args(g->ir, in)[1], opener, early,
                         hold_all(g, ir_args(g->ir, in)[0], opener, early, so_far));
-    V count = there(g, v, opener, early) ? leaf_count(g, v, seg_map(g)) : NULL;
-    if (!count)
+    range r = there(g, v, opener, early) ? leaf_range(g, v, seg_map(g)) : (range){0};
+    if (!r.count)
         return so_far;
-    enter_prefix(g, v, count);
-    V on = LLVMBuildICmp(g->b, LLVMIntSGE, count, k_int(g, g->c->n), "");
+    enter_prefix(g, v, r);
+    V on = LLVMBuildICmp(g->b, LLVMIntSGE, r.count, k_int(g, g->c->n), "");
+    if (r.first)
+        on = LLVMBuildAnd(g->b, on, LLVMBuildICmp(g->b, LLVMIntSLE, r.first, k_int(g, 0), ""), "");
     return so_far ? LLVMBuildAnd(g->b, so_far, on, "") : on;
 }
 

@@ -355,8 +355,10 @@ static V float_arith(gen *g, uint16_t op, V a, V b, V c)
 
 V value_insn(gen *g, uint16_t op, eas_dtype dt, V a, V b, V c)
 {
-    if (op == IR_WHERE)
-        return sel(g, a, b, c);
+    if (op == IR_WHERE) {
+        V found = table_choice(g, a, b, c);
+        return found ? found : sel(g, a, b, c);
+    }
     if (!dtype_is_float(dt))
         return integer_insn(g, op, dt, a, b);
     V x = float_up(g, a, dt), y = b ? float_up(g, b, dt) : NULL, z = c ? float_up(g, c, dt) : NULL;

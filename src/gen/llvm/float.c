@@ -377,7 +377,7 @@ V float_fma(gen *g, V a, V b, V c)
 
 /* ---- a 2^b ---- */
 
-static V part_of(gen *g, V x, int from, int n)
+V part_of(gen *g, V x, int from, int n)
 {
     V idx[MOST_LANES];
     for (int i = 0; i < n; i++)
@@ -494,6 +494,47 @@ static V divide_loop(gen *g, const fmt *f, V ma, V mb, V steps)
     return sel(g, last, LLVMBuildSub(g->b, m, mb, ""), m);
 }
 
+/* The remainder of x by y, both positive and finite, as bits: in integers, a step for each bit of the
+ * quotient. */
+static V divided(gen *g, const fmt *f, V x, V y)
+{
+    V ma, ea, mb, eb;
+    unpack(g, f, x, &ma, &ea);
+    unpack(g, f, y, &mb, &eb);
+    V m = divide_loop(g, f, ma, mb, LLVMBuildSub(g->b, ea, eb, ""));
+    return repack(g, f, m, eb);
+}
+
+/* The same where the hardware has fma. A quotient below 2^53 (2^24) is rounded to its whole part or, where
+ * rounding reached that, one more; x - q y is a multiple of y's last bit and smaller than y, so fma gives it
+ * exactly. If some lane has a larger quotient, all take the loop. */
+static V divided_quickly(gen *g, const fmt *f, V x, V y, V like)
+{
+    const T ft = LLVMTypeOf(like);
+    T tt = ft;
+    V xf = as_like(g, x, like), yf = as_like(g, y, like), quotient = LLVMBuildFDiv(g->b, xf, yf, ""),
+      zero = LLVMConstNull(ft);
+    V large = LLVMBuildFCmp(g->b, LLVMRealUGE, quotient, k_float(g, ft, f->mant == 52 ? 0x1p53 : 0x1p24), "");
+    LLVMBasicBlockRef quick = new_block(g, "fmod.quick"), slow = new_block(g, "fmod.slow"),
+                      done = new_block(g, "fmod.both");
+    LLVMBuildCondBr(g->b, any_of(g, large), slow, quick);
+    LLVMPositionBuilderAtEnd(g->b, quick);
+    V q = intrinsic(g, "llvm.trunc", &tt, 1, &quotient, 1),
+      r = float_fma(g, LLVMBuildFNeg(g->b, q, ""), yf, xf);
+    r = sel(g, LLVMBuildFCmp(g->b, LLVMRealOLT, r, zero, ""), LLVMBuildFAdd(g->b, r, yf, ""), r);
+    V one = bits_of(g, r);
+    LLVMBasicBlockRef from[2] = {LLVMGetInsertBlock(g->b), NULL};
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, slow);
+    V other = divided(g, f, x, y);
+    from[1] = LLVMGetInsertBlock(g->b);
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    V phi = LLVMBuildPhi(g->b, f->t, ""), in[2] = {one, other};
+    LLVMAddIncoming(phi, in, from, 2);
+    return phi;
+}
+
 V float_mod(gen *g, V a, V b)
 {
     const bool wide = is_f64(a);
@@ -509,11 +550,7 @@ V float_mod(gen *g, V a, V b)
     V idle = LLVMBuildOr(g->b, bad, less, "");
     V one = k_like(g, t, (int64_t)((uint64_t)f.bias << f.mant));
     V xs = sel(g, idle, one, x), ys = sel(g, idle, one, y);
-    V ma, ea, mb, eb;
-    unpack(g, &f, xs, &ma, &ea);
-    unpack(g, &f, ys, &mb, &eb);
-    V m = divide_loop(g, &f, ma, mb, LLVMBuildSub(g->b, ea, eb, ""));
-    V r = as_like(g, repack(g, &f, m, eb), a);
+    V r = as_like(g, g->fma ? divided_quickly(g, &f, xs, ys, a) : divided(g, &f, xs, ys), a);
     V nan = LLVMBuildBitCast(g->b, k_like(g, t, wide ? 0x7ff8000000000000 : 0x7fc00000), ft, "");
     r = copysign_(g, r, a);
     return sel(g, bad, nan, sel(g, less, a, r));

@@ -11,6 +11,7 @@
  *   affine.c       integer values as base + stride*lane; prefix masks
  *   prefetch.c     what the next round of a loop, or the next program, will read
  *   elementwise.c  element-wise instructions on scalars and vectors
+ *   table.c        choices among constants, as look-ups in registers
  *   float.c        what hardware may lack: f16, bf16, rounding, fma, fmod
  *   memory.c       loads, stores, gathers, bounds
  *   atomic.c       read-modify-write
@@ -56,7 +57,8 @@ typedef struct made {
 typedef struct prefix {
     uint32_t v;
     V count;
-} prefix; /* mask v is true for the first `count` indices of the inner dim */
+    V first; /* NULL: 0 */
+} prefix; /* mask v is true for indices first <= i < count of the inner dim */
 
 typedef struct line { /* an offset at inner index 0, made before the loop over chunks */
     uint32_t v;
@@ -137,6 +139,7 @@ V k_iota(gen *g, T elem, int n, int64_t stride);
 int lanes_of(T t); /* 0: scalar */
 T with_bits(gen *g, T like, int bits); /* integer type with the lanes of `like` */
 V splat(gen *g, V x, int n);
+V part_of(gen *g, V x, int from, int n); /* float.c: lanes from .. from + n */
 V intrinsic(gen *g, const char *name, T *types, int ntypes, V *args, int nargs);
 V sel(gen *g, V c, V a, V b);
 V any_of(gen *g, V mask); /* i1: some lane */
@@ -145,6 +148,9 @@ V entry_alloca(gen *g, T t);
 LLVMBasicBlockRef new_block(gen *g, const char *name);
 void branch_to(gen *g, LLVMBasicBlockRef bb);
 V mask_and(gen *g, V a, V b); /* NULL is all true */
+
+/* table.c: the choice between a and b by a bit, as a look-up in a table; NULL: it is none */
+V table_choice(gen *g, V cond, V a, V b);
 
 /* elementwise.c: operands and results as ty_of says, scalar or vector */
 V value_insn(gen *g, uint16_t op, eas_dtype dt, V a, V b, V c);

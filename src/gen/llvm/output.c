@@ -34,7 +34,7 @@ static V unmasked(gen *g, const output *h, int64_t lanes)
     if (!mask)
         return LLVMConstInt(ty_int(g, 1, 0), 1, 0);
     for (int k = 0; k < g->c->npre; k++)
-        if (g->c->pre[k].v == mask)
+        if (g->c->pre[k].v == mask && !g->c->pre[k].first)
             return LLVMBuildICmp(g->b, LLVMIntSGE, g->c->pre[k].count, k_int(g, lanes), "");
     return NULL;
 }

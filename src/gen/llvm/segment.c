@@ -79,6 +79,12 @@ static int split_width(gen *g, int n)
     return n;
 }
 
+/* Choices and what they are made by take few registers: those among constants are look-ups (table.c). */
+static bool chooses(const gen *g, const ir_insn *in)
+{
+    return g->avx2 && (in->op == IR_WHERE || in->op == IR_AND || ir_typeof(g->ir, in->res).dtype == EAS_BOOL);
+}
+
 /* A loop whose rounds add rows of memory to a block, as sums of columns and products with one row are: only
  * arithmetic and loads of neighbours, without masks. *blocks counts what a chunk computes in a round. */
 static bool adds_rows(gen *g, uint32_t opener, uint32_t *blocks)
@@ -93,7 +99,7 @@ static bool adds_rows(gen *g, uint32_t opener, uint32_t *blocks)
             return false;
         if (!load && !loop && (!(ir_rows[in->op].flags & IR_PURE) || ir_is_fold(in)))
             return false;
-        *blocks += in->nres && !loop && g->p.val[in->res].cls == C_BLOCK;
+        *blocks += in->nres && !loop && g->p.val[in->res].cls == C_BLOCK && !chooses(g, in);
     }
     return true;
 }
@@ -309,13 +315,12 @@ static void full_chunks(gen *g, const segment *s, V lo, V end, V stream, int how
 
 static V lesser(gen *g, V a, V b) { return sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, a, b, ""), a, b); }
 
+static V greater(gen *g, V a, V b) { return sel(g, LLVMBuildICmp(g->b, LLVMIntSGT, a, b, ""), a, b); }
+
 /* Three parts in order: lanes before head under a mask, full chunks up to `full`, and the rest under a
  * mask. The first and the last are one piece of code. */
-static void shifted_chunks(gen *g, const segment *s, V full, V end, V stream, V head)
+static void three_parts(gen *g, const segment *s, V head, V full, V end, V stream, int how)
 {
-    const uint32_t align = g->c->align;
-    g->c->align = 1;
-    head = sel(g, stream, head, k_int(g, 0));
     V room = LLVMBuildSub(g->b, full, lesser(g, head, full), ""),
       mid = LLVMBuildAdd(g->b, lesser(g, head, full), round_down(g, room, g->c->n), "");
     loop part = loop_open(g, k_int(g, 0), k_int(g, 3), 1);
@@ -323,7 +328,7 @@ static void shifted_chunks(gen *g, const segment *s, V full, V end, V stream, V 
                       done = new_block(g, "part");
     LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntEQ, part.iv, k_int(g, 1), ""), middle, edge);
     LLVMPositionBuilderAtEnd(g->b, middle);
-    full_chunks(g, s, lesser(g, head, full), mid, stream, STREAM_WHOLE);
+    full_chunks(g, s, lesser(g, head, full), mid, stream, how);
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, edge);
     V first = LLVMBuildICmp(g->b, LLVMIntEQ, part.iv, k_int(g, 0), ""),
@@ -332,6 +337,24 @@ static void shifted_chunks(gen *g, const segment *s, V full, V end, V stream, V 
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, done);
     loop_close(g, &part);
+}
+
+/* at, or the first index of a chunk after it from which on masks hold that begin at lead (NULL: at 0). */
+static V behind(gen *g, V at, V lead)
+{
+    if (!lead)
+        return at;
+    V far = LLVMBuildSub(g->b, greater(g, lead, at), at, "");
+    return LLVMBuildAdd(g->b, at, round_down(g, LLVMBuildAdd(g->b, far, k_int(g, g->c->n - 1), ""), g->c->n),
+                        "");
+}
+
+/* With chunks that begin at head where stores are streamed. */
+static void shifted_chunks(gen *g, const segment *s, V full, V end, V stream, V head, V lead)
+{
+    const uint32_t align = g->c->align;
+    g->c->align = 1;
+    three_parts(g, s, behind(g, sel(g, stream, head, k_int(g, 0)), lead), full, end, stream, STREAM_WHOLE);
     g->c->align = align;
 }
 
@@ -402,16 +425,22 @@ static void emit_inner(gen *g, segment *s)
     offset_lines(g, s);
     V limit = affine_prefixes(g, s), full = k_int(g, size);
     output_choose(g, s);
-    V head = NULL, stream = NULL;
+    V head = NULL, stream = NULL, lead = NULL;
     if (g->x86 && small && !s->at_once && s->items.len <= STREAM_BODY)
         stream = can_stream(g, s, can_shift(g, s) ? &head : NULL);
     for (int i = 0; i < c->npre; i++)
         full = lesser(g, full, c->pre[i].count);
+    for (int i = 0; i < c->npre; i++)
+        if (c->pre[i].first)
+            lead = lead ? greater(g, lead, c->pre[i].first) : c->pre[i].first;
     chunk_forget(g->c, mark);
     spread_uniforms(g, s);
     V end = limit ? limit : k_int(g, size), from = round_down(g, full, c->n);
     if (stream && head) {
-        shifted_chunks(g, s, full, end, stream, head);
+        shifted_chunks(g, s, full, end, stream, head, lead);
+    } else if (lead && small && size >= c->n) {
+        three_parts(g, s, behind(g, k_int(g, 0), lead), full, end, stream,
+                    s->sh.rank > 1 ? STREAM_WHOLE : STREAM_PIECES);
     } else {
         if (size < c->n || (!small && c->npre))
             from = k_int(g, 0);

@@ -1,12 +1,18 @@
-/* place.c: where values lie: in registers, in a slot of scratch memory, in the output that they end up in, or
- * in the argument that they are loaded from.
+/* place.c: where values lie: in registers, in a slot of scratch memory, in the output buffer that they are
+ * stored to later, or in the argument that they are loaded from.
  *
- * A value needs memory if it is read outside its segment or through an index map. A load that nothing
- * disturbs needs none of its own: its readers load it again. The others get slots. Segments run in the order
- * of their numbers, so the live range of a block goes from the segment that makes it to the last one that
- * reads it; if it comes into a loop from outside, to the last of the loop. Then its slot takes the next block
- * that fits (best fit), even one that is made in that last segment, if every lane reads only what it
- * overwrites itself. Values that loops carry or branches merge keep theirs.
+ * Problem: a value that is read outside its segment, or through an index map, cannot stay in a register.
+ *
+ * Idea: a load that no store disturbs needs no memory of its own: its readers load it again. The other values
+ * get slots. Segments run in the order of their numbers, so the live range of a block goes from the segment
+ * that makes it to the last one that reads it; if the block comes into a loop from outside, to the end of the
+ * loop. After that its slot takes the next block that fits (best fit), even one that is made in that very
+ * segment, if every lane reads only what it overwrites itself. Values that loops carry or branches merge keep
+ * their slots.
+ *
+ * Assumed: segment.c has numbered the segments in the order of execution, and reads of a segment precede its
+ * writes lane by lane. A pass that moved instructions between segments after this one would invalidate the
+ * live ranges.
  */
 #include "plan.h"
 

@@ -300,12 +300,37 @@ static bool region_waits(const planner *q, uint32_t opener)
     return false;
 }
 
+/* Is a block of the open segment read from instruction i on? */
+static bool open_is_read(const planner *q, uint32_t from)
+{
+    const plan *p = q->p;
+    for (uint32_t i = from; q->open && i < p->ir->ninsns; i++)
+        for (int k = 0; k < p->ir->insns[i].nargs; k++) {
+            uint32_t v = ir_args(p->ir, &p->ir->insns[i])[k];
+            if (p->val[v].cls == C_VIEW)
+                v = plan_resolve(p, v, 0).v;
+            if (p->val[v].cls >= C_BLOCK && p->made[v].seg == q->open->id)
+                return true;
+        }
+    return false;
+}
+
+/* A branch that all lanes take alike, and that only stores, could run inside a chunk. At scalar level it is
+ * taken once, not once a chunk, and masks that hold in full chunks cost nothing there, as they do only at the
+ * top of a segment. */
+static bool better_outside(const planner *q, uint32_t i)
+{
+    const plan *p = q->p;
+    return p->info.mode == EAS_MODE_SPMD && p->ir->insns[i].op == IR_IF && p->parent[i] == UINT32_MAX &&
+           p->ir->insns[p->end[i]].nres == 0 && !region_uses_open(q, i) && !open_is_read(q, i);
+}
+
 static void plan_region(planner *q, uint32_t i)
 {
     if (region_waits(q, i))
         segment_close(q);
     scan s = scan_region(q->p, i);
-    if (s.ok && (s.any || region_uses_open(q, i))) {
+    if (s.ok && (s.any || region_uses_open(q, i)) && !better_outside(q, i)) {
         if (!s.any)
             s.sh = q->open->sh, s.mma = q->open->kind == SEG_SIMDGROUPS;
         plan_inner_region(q, i, &s);

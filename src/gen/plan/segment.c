@@ -1,14 +1,20 @@
 /* segment.c: a kernel as steps: scalar instructions, segments and scalar-level regions.
  *
+ * Problem: instructions on blocks have to run in pieces of one vector (chunks). Running each instruction over
+ * all chunks before the next one would send every value through memory.
+ *
+ * Idea: neighbouring block instructions of one shape form a segment, whose instructions all run on the first
+ * chunk, then on the second, and so on: values inside stay in registers. An instruction joins the open
+ * segment as long as the invariants hold; otherwise the segment is closed and a new one opened.
+ *
  * Invariants
- *   - Everything in one segment may be executed chunk after chunk: no two accesses of it can touch one
- *     element
- *     from different lanes when one of them is a store (SPMD; in thread mode the kernel's barriers say so).
- *     Short
- *     blocks are one chunk where that would cut them: there the order of instructions is kept.
- *   - A C_BLOCK that is wanted outside its segment, or through an index map that is not the identity, has a
- *     slot.
- *   - Scalar steps that stand between instructions of a segment are pure and were moved in front of it.
+ *   - Everything in one segment may be executed chunk after chunk: no two of its accesses can touch one
+ *     element from different lanes if one of them is a store. In SPMD mode that is proved from the
+ *     offsets, in thread mode the kernel's barriers say so. A short block that would have to be cut
+ *     there is one chunk instead, in which the order of instructions is kept.
+ *   - A C_BLOCK value that is read outside its segment, or through an index map other than the identity,
+ *     has a slot.
+ *   - A scalar instruction between instructions of a segment is pure and is moved in front of it.
  */
 #include "segment.h"
 

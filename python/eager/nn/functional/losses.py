@@ -96,7 +96,7 @@ def _class_terms(name, logp, targets, axis, weight, ignore_index, label_smoothin
     expected = tuple(logp.shape[:axis]) + tuple(logp.shape[axis + 1 :])
     if tuple(targets.shape) != expected:
         raise ValueError(
-            f"{name}: logits are {shape_text(logp)} with classes along axis {axis}; targets are class numbers of shape {expected} or class probabilities of the logits' shape, got {shape_text(targets)}"
+            f"{name}: logits are {shape_text(logp)} with classes along axis {axis}; targets are class numbers of shape ({', '.join(map(str, expected))}) or class probabilities of the logits' shape, got {shape_text(targets)}"
         )
     targets = check_indices(name, "labels", targets, classes, ignore_index)
     keep = None if ignore_index is None else targets != ignore_index
