@@ -164,3 +164,48 @@ class Block(unittest.TestCase):
         self.assertNotIn("matmul over (2, 64", both)  # gradients of weights are one product over all rows, not a sum over the batch
         self.assertLessEqual(both.count("attention backward"), 3)
         self.assertNotRegex(both, r"\(2, 4, 32, 32\)  → memory")
+
+
+class Depth(unittest.TestCase):
+    """Networks of several blocks. The kernel of dv reads nothing that is made after it, such as the transposed values that only dq and dk need."""
+
+    def test_gradients_of_three_blocks_with_rotary_positions(self):
+        import jax
+        import jax.numpy as jnp
+
+        n, s, d, heads = 2, 64, 64, 2
+        r = np.random.default_rng(0)
+        shapes = [(d, d)] * 4 + [(d,)] * 4 + [(d, 4 * d), (4 * d, d)]
+        blocks = [[(r.standard_normal(t) * (1 if len(t) == 1 else t[0] ** -0.5)).astype(np.float32) for t in shapes] for _ in range(3)]
+        x, c = (r.standard_normal((n, s, d)).astype(np.float32) for _ in range(2))
+
+        def loss(m, layer_norm, permute, softmax, blocks, x, c):
+            half = d // heads // 2
+            angle = m.arange(s).astype("float32")[:, None] * m.exp(m.arange(half).astype("float32") * -0.5)
+            cos, sin = m.cos(angle), m.sin(angle)
+
+            def turned(t):
+                a, b = t[..., :half], t[..., half:]
+                return m.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+            for wq, wk, wv, wo, g1, b1, g2, b2, w1, w2 in blocks:
+                h = layer_norm(x, g1, b1)
+                q, k, v = (permute((h @ w).reshape((n, s, heads, d // heads)), (0, 2, 1, 3)) for w in (wq, wk, wv))
+                weights = softmax(turned(q) @ permute(turned(k), (0, 1, 3, 2)) * 0.25)
+                x = x + permute(weights @ v, (0, 2, 1, 3)).reshape((n, s, d)) @ wo
+                x = x + m.tanh(layer_norm(x, g2, b2) @ w1) @ w2
+            return (x * c).sum()
+
+        def norm(x, g, b):
+            y = x - x.mean(-1, keepdims=True)
+            return y / jnp.sqrt((y * y).mean(-1, keepdims=True) + 1e-5) * g + b
+
+        want = jax.grad(lambda p: loss(jnp, norm, jnp.transpose, jax.nn.softmax, p, x, c))(blocks)
+        ours = eager.grad(lambda p, x, c: loss(eager, eager.layer_norm, eager.permute, eager.softmax, p, x, c))
+        args = [[Tensor.constant(a) for a in p] for p in blocks], Tensor.constant(x), Tensor.constant(c)
+        for name, f in (("recorded", ours), ("compiled", eager.compile(ours))):
+            for i, (mine, theirs) in enumerate(zip(f(*args), want)):
+                for k, (a, b) in enumerate(zip(mine, theirs)):
+                    with self.subTest(name, block=i, parameter=k):
+                        scale = float(abs(np.asarray(b)).max())
+                        np.testing.assert_allclose(a.numpy() / scale, np.asarray(b) / scale, rtol=0, atol=2e-4)

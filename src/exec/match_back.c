@@ -29,7 +29,6 @@ typedef struct candidate {
     } product[PRODUCTS];
     int nregion, nturned, nproducts;
     uint32_t core; /* beside the one of the scores; 0: none */
-    uint32_t newest; /* of what the region reads */
     bool bad;
 } candidate;
 typedef struct matching {
@@ -83,7 +82,7 @@ static void find_candidates(matching *m)
 /* Explores the nodes that x is computed from, down to the softmax weights of one candidate. Nodes met for
  * the first time go to `found`; *who is the candidate. */
 typedef struct exploring {
-    uint32_t who, found[REGION], core, newest;
+    uint32_t who, found[REGION], core;
     int n;
 } exploring;
 
@@ -103,10 +102,8 @@ static bool explore(const matching *m, uint32_t x, const pnode *shape, exploring
         e->who = has(e, x) ? e->who : m->of[x];
         return fine;
     }
-    if (!m->f->at[x].heavy || !same_shape(p, shape)) {
-        e->newest = x > e->newest ? x : e->newest;
+    if (!m->f->at[x].heavy || !same_shape(p, shape))
         return true;
-    }
     if (p->kind == KIND_MATMUL) {
         const bool fine = !e->core || e->core == x;
         e->core = x;
@@ -141,7 +138,6 @@ static bool join(matching *m, candidate *c, const exploring *e, const pnode *sha
         use_inputs(m, e->found[i], shape);
     }
     c->core = e->core ? e->core : c->core;
-    c->newest = e->newest > c->newest ? e->newest : c->newest;
     return true;
 }
 
@@ -216,29 +212,58 @@ static void place_back(matching *m, back b, uint32_t first, uint32_t forward)
     q->back = f->backs.len;
 }
 
+static uint32_t newer(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+static uint32_t newest_factor(const matching *m, uint32_t core)
+{
+    const pnode *p = pass_at(m->f->g, core);
+    return newer(p->in[0], p->in[1]);
+}
+
+/* What member x of the region is computed from: the newest node that is read, and whether the second product
+ * is needed. A kernel that does not need it must not read its factors, which may be made after that kernel.
+ */
+static uint32_t newest_read(const matching *m, const candidate *c, uint32_t x, bool *second)
+{
+    if (x == c->weights)
+        return newest_factor(m, c->soft.core);
+    if (c->core && x == c->core) {
+        *second = true;
+        return newest_factor(m, c->core);
+    }
+    if (m->of[x] != m->of[c->weights])
+        return x;
+    const pnode *p = pass_at(m->f->g, x);
+    uint32_t newest = 0;
+    for (int k = 0; k < p->nin; k++)
+        newest = newer(newest, newest_read(m, c, p->in[k], second));
+    return newest;
+}
+
 /* One kernel for all, if nothing that any of them reads comes after the first of them. */
 static void add_back(matching *m, const candidate *c, bool rows, int forward)
 {
     fusion *f = m->f;
-    back b = {
-        .rows = rows, .scores = c->soft.scores, .core = {c->soft.core, c->core}, .ncores = c->core ? 2 : 1};
-    uint32_t first = UINT32_MAX, newest = c->newest;
-    for (int i = 0; i < 2 && b.core[i]; i++)
-        for (int k = 0; k < 2; k++)
-            newest = pass_at(f->g, b.core[i])->in[k] > newest ? pass_at(f->g, b.core[i])->in[k] : newest;
+    const back none = {.rows = rows, .scores = c->soft.scores, .core = {c->soft.core, c->core}, .ncores = 1};
+    back b = none;
+    uint32_t first = UINT32_MAX, newest = 0;
     for (int i = 0; i < c->nproducts; i++) {
         if (i == forward || c->product[i].rows != rows)
             continue;
         const uint32_t root = c->product[i].root;
-        newest = c->product[i].with > newest ? c->product[i].with : newest;
-        if (b.n && (b.n == BACK_ROOTS || newest >= (root < first ? root : first))) {
+        bool second = false;
+        const uint32_t read = newer(newest_read(m, c, c->product[i].value, &second), c->product[i].with);
+        if (b.n && (b.n == BACK_ROOTS || newer(newest, read) >= (root < first ? root : first))) {
             place_back(m, b, first, c->product[forward].root);
-            b.n = 0;
+            b = none;
             first = UINT32_MAX;
+            newest = 0;
         }
         b.root[b.n] = root;
         b.value[b.n] = c->product[i].value;
         b.with[b.n++] = c->product[i].with;
+        b.ncores = second ? 2 : b.ncores;
+        newest = newer(newest, read);
         first = root < first ? root : first;
         take(f, root);
     }
