@@ -6,7 +6,7 @@
  */
 #include "exec.h"
 
-enum { LANES = 1024, UPDATED = 128, COPIED = 4096, LARGE = 1 << 16 };
+enum { LANES = 1024, UPDATED = 128, COPIED = 4096, LARGE = 1 << 13 };
 enum { PART_COPY, PART_UPDATES };
 
 int scatter_parts(const pnode *p)
