@@ -56,6 +56,49 @@ class Donated(unittest.TestCase):
                     for i in set(range(4)) - set(which):
                         np.testing.assert_array_equal(args[i].numpy(), data[i])
 
+    def test_updates_at_indices_are_written_in_place(self):
+        """A cache of keys that a decoding step adds a row to: nothing of its size is allocated, and it is not copied."""
+
+        def add(cache, at, row):
+            return eager.scatter(cache, at, row, axis=1)
+
+        cache = np.random.default_rng(0).standard_normal((4, 512, 64)).astype(np.float32)
+        step = eager.compile(add, donate=(0,))
+        row, want = np.ones((4, 1, 64), np.float32), cache.copy()
+        given = Tensor.constant(cache.copy()).realize()
+        for i in (3, 511, 0):
+            before, where = eas.memory_stats()["live_bytes"], np.asarray(given).ctypes.data
+            given = step(given, Tensor.constant([i]), Tensor.constant(row)).realize()
+            want[:, i] = 1
+            self.assertEqual(np.asarray(given).ctypes.data, where)
+            self.assertLess(eas.memory_stats()["live_bytes"] - before, cache.nbytes // 2)
+            np.testing.assert_array_equal(given.numpy(), want)
+
+    def test_an_update_that_reads_the_old_elements_elsewhere_is_not_in_place(self):
+        x = np.arange(1 << 17, dtype=np.float32)
+        at = np.array([5, 4, 3])
+
+        def swap(x, at):
+            return eager.scatter(x, at, eager.gather(x, at - 1) + x[0] + x[100000], axis=0)
+
+        want = x.copy()
+        want[at] = x[at - 1] + x[0] + x[100000]
+        got = eager.compile(swap, donate=(0,))(Tensor.constant(x.copy()).realize(), Tensor.constant(at))
+        np.testing.assert_array_equal(got.numpy(), want)
+
+    def test_loops_update_what_they_carry_in_place(self):
+        n, trips = 1 << 20, 50
+        g = eager.compile(lambda x: eager.fori_loop(0, trips, lambda i, c: c.at[i * 7].set(eager.gather(c, i * 7 + 7) * 2 + 1), x))
+        x, want = Tensor.constant(np.zeros(n, np.float32)).realize(), np.zeros(n, np.float32)
+        for i in range(trips):
+            want[i * 7] = want[i * 7 + 7] * 2 + 1
+        np.testing.assert_array_equal(g(x).numpy(), want)
+        np.testing.assert_array_equal(x.numpy(), np.zeros(n, np.float32))
+        eas.empty_cache()
+        out = g(x).realize()
+        self.assertLess(eas.memory_stats()["cached_bytes"], 4 * n)  # one array of that size: the result
+        np.testing.assert_array_equal(out.numpy(), want)
+
     def test_memory_that_nothing_reads_any_more_is_used_for_later_results(self):
         """Products of donated weights: each result has the memory of a weight that is done with."""
         n, layers = 512, 8

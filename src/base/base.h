@@ -147,6 +147,7 @@ bool pool_run(int64_t n, int64_t grain, void (*fn)(void *ctx, int64_t first, int
 /* Set by threads that are as many as there are CPUs, or more, and all compute at once: their pool_run uses no
  * other thread. */
 extern _Thread_local bool pool_alone;
+bool pool_awake(void); /* the workers are looking for a job: handing them one takes about a microsecond */
 uint32_t pool_forks(void); /* how many forks lie between this process and the one that first ran something */
 /* For loops that wait a very short time. */
 static inline void base_relax(void)

@@ -349,6 +349,12 @@ static bool run_lent(parallel *run, job *j, int (*poll)(void *), void *poll_ctx)
 
 _Thread_local bool pool_alone;
 
+bool pool_awake(void)
+{
+    return atomic_load_explicit(&P.owner, memory_order_relaxed) &&
+           !atomic_load_explicit(&P.sleepers, memory_order_relaxed);
+}
+
 bool pool_run(int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t, int), void *ctx,
               int (*poll)(void *), void *poll_ctx)
 {

@@ -354,7 +354,9 @@ static eas_status report(const dev_launch *l, const work *w)
     return ir_fault_message(ir, insn, w->fault.index, l->count, pid, w->fault.thread);
 }
 
-enum { TINY_NS = 4000, SLICE_NS = 20000 }; /* of a launch, of a slice */
+/* Of a launch; of a slice, which is worth waking a thread for; of a slice where the threads of the pool are
+ * awake from the launch before. */
+enum { TINY_NS = 4000, SLICE_NS = 20000, AWAKE_NS = 2500 };
 static const uint64_t CACHE_SHARE =
     /* a thread: the last cache has other users, and beyond this stores past it are quicker even if the next
        launch reads them */
@@ -422,7 +424,8 @@ static work work_of(dev_code *c, const dev_launch *l, uint64_t bytes)
                   .opts = l->opts,
                   .caller = pthread_self()};
 }
-static int64_t grain_of(const dev_launch *l) { return (int64_t)(SLICE_NS / l->cost) + 1; }
+static double slice_ns(void) { return pool_awake() ? AWAKE_NS : SLICE_NS; }
+static int64_t grain_of(const dev_launch *l, double ns) { return (int64_t)(ns / l->cost) + 1; }
 
 static eas_status forked(const dev_launch *l)
 {
@@ -447,7 +450,7 @@ eas_status cpu_run(dev_code *c, const dev_launch *l)
         return w.stop ? interrupted(l) : w.fault.set || w.oom ? report(l, &w) : EAS_OK;
     }
     bool locks = o && o->leave && o->enter;
-    int64_t grain = grain_of(l);
+    int64_t grain = grain_of(l, slice_ns());
     const uint32_t forks = pool_forks();
     if (locks)
         o->leave(o->ctx);
@@ -471,6 +474,7 @@ typedef struct many {
     const dev_launch *l;
     int64_t *first; /* per launch: its first slice; at n: how many there are */
     int n;
+    double slice_ns;
 } many;
 
 static void run_slices(void *ctx, int64_t first, int64_t last, int worker)
@@ -484,7 +488,7 @@ static void run_slices(void *ctx, int64_t first, int64_t last, int worker)
     for (int64_t i = first; i < last; i++) {
         while (i >= m->first[lo + 1])
             lo++;
-        const int64_t grain = grain_of(&m->l[lo]), from = (i - m->first[lo]) * grain, to = from + grain;
+        const int64_t grain = grain_of(&m->l[lo], m->slice_ns), from = (i - m->first[lo]) * grain, to = from + grain;
         run_slice(&m->w[lo], from, to < m->l[lo].programs ? to : m->l[lo].programs, worker);
     }
 }
@@ -520,7 +524,8 @@ eas_status cpu_run_many(int n, dev_code *const *code, const dev_launch *l)
     many m = {.w = malloc((size_t)n * sizeof *m.w),
               .l = l,
               .first = malloc(((size_t)n + 1) * sizeof *m.first),
-              .n = n};
+              .n = n,
+              .slice_ns = slice_ns()};
     if (!m.w || !m.first) {
         free(m.w);
         free(m.first);
@@ -533,7 +538,8 @@ eas_status cpu_run_many(int n, dev_code *const *code, const dev_launch *l)
         m.w[i] = work_of(code[i], &l[i], bytes);
         m.w[i].call.look_ctx = &m.w[i];
         m.w[i].left = locks;
-        m.first[i + 1] = m.first[i] + (l[i].programs + grain_of(&l[i]) - 1) / grain_of(&l[i]);
+        const int64_t grain = grain_of(&l[i], m.slice_ns);
+        m.first[i + 1] = m.first[i] + (l[i].programs + grain - 1) / grain;
     }
     const uint32_t forks = pool_forks();
     bool done = true;

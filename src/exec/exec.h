@@ -295,6 +295,7 @@ typedef struct kernel_use { /* a kernel and what it is given, in the order of it
         alike;
     bool maps; /* element by element, or a reduction: may run beside others */
     bool indexed; /* has accesses by data, which are checked as it runs */
+    bool copies; /* in_place as it is: nothing to do where the result took its memory */
 } kernel_use;
 /* part: of GROUP_CONCAT, which inputs are copied (concat_inputs); of GROUP_SCATTER in two parts 0 or 1; of a
  * packed product pack_part; else 0 */
@@ -355,6 +356,8 @@ void lower_attention_back(lowering *w);
 void lower_scan(lowering *w);
 void lower_scatter(lowering *w);
 int scatter_parts(const pnode *p); /* kernels: what is large is copied by one, and updated by another */
+/* The node that the first of these kernels copies as it lies in memory; 0: it computes what it stores. */
+uint32_t scatter_copies(const lowering *w);
 void lower_sort(lowering *w);
 void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom);
 void lower_compact(lowering *w);
@@ -393,7 +396,7 @@ typedef struct plan_step {
     uint64_t alike;
     uint8_t phase; /* STEP_*, of a collective: args are its inputs, then as many results */
     uint32_t number; /* which of the plan's collectives */
-    bool maps, indexed; /* of kernel_use */
+    bool maps, indexed, copies; /* of kernel_use */
     bool packs; /* lays one tensor of the run out for a product: plan_packs.c */
     /* depends on none of the steps right before it, back to the last one that does not join: they run as one
      */

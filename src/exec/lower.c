@@ -404,6 +404,8 @@ static uint32_t in_place(const lowering *w)
 {
     const collected *c = w->c;
     const group *g = w->l.grp;
+    if (g->kind == GROUP_SCATTER)
+        return scatter_copies(w);
     if (g->kind != GROUP_MAP || g->inner || c->general || g->roots.len == 0)
         return 0;
     const reading *out = NULL;
@@ -496,7 +498,7 @@ typedef struct recipe {
     eas_dim grid[3];
     uint32_t in_place; /* which parameter; UINT32_MAX: none */
     uint64_t alike;
-    bool maps, indexed;
+    bool maps, indexed, copies;
 } recipe;
 static recipe recipes[TABLE];
 
@@ -523,6 +525,7 @@ static bool recall(lowering *w, const recipe *r, const uint8_t key[32])
     w->use->alike = r->alike;
     w->use->maps = r->maps;
     w->use->indexed = r->indexed;
+    w->use->copies = r->copies;
     return true;
 }
 
@@ -536,6 +539,7 @@ static void remember(const lowering *w, recipe *r, const uint8_t key[32])
     r->alike = w->use->alike;
     r->maps = w->use->maps;
     r->indexed = w->use->indexed;
+    r->copies = w->use->copies;
     r->in_place = UINT32_MAX;
     for (uint32_t i = 0; w->use->in_place && i < w->use->params.len; i++)
         if (w->use->params.at[i].what == USE_NODE && !w->use->params.at[i].written &&
@@ -560,6 +564,7 @@ static eas_status make(lowering *w)
     w->use->alike = alike(w);
     w->use->maps = l->grp->kind == GROUP_MAP && !w->c->indexed;
     w->use->indexed = w->c->indexed;
+    w->use->copies = w->l.grp->kind == GROUP_SCATTER && w->use->in_place;
     kinds[w->l.grp->kind].lower(w);
     eas_ir *ir = NULL;
     st = l->st ? l->st : eas_builder_finish(l->b, &ir);

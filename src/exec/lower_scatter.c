@@ -6,7 +6,7 @@
  */
 #include "exec.h"
 
-enum { LANES = 1024, UPDATED = 128, COPIED = 4096, LARGE = 1 << 16 };
+enum { LANES = 1024, UPDATED = 128, COPIED = 4096, LARGE = 1 << 13 };
 enum { PART_COPY, PART_UPDATES };
 
 int scatter_parts(const pnode *p)
@@ -149,11 +149,21 @@ static void copy_rows(scatter *s)
     eas_builder_store(l->b, s->w->out[0], off, v, ok);
 }
 
+uint32_t scatter_copies(const lowering *w)
+{
+    const pnode *p = pass_at(w->l.g, w->l.grp->core);
+    const uint32_t x = p->in[0];
+    eas_dim offset, strides[MAX_DIMS];
+    return scatter_parts(p) == 2 && w->part == PART_COPY && fused_stored(w->l.f, x) &&
+                   leaf_strides(w->l.g, x, &offset, strides)
+             ? x
+             : 0;
+}
+
 static void copy_part(scatter *s)
 {
-    eas_dim offset, strides[MAX_DIMS];
     s->w->use->grid[0] = s->w->use->grid[1] = s->w->use->grid[2] = 1;
-    if (fused_stored(s->w->l.f, s->p->in[0]) && leaf_strides(s->w->l.g, s->p->in[0], &offset, strides))
+    if (scatter_copies(s->w))
         copy_flat(s);
     else
         copy_rows(s);

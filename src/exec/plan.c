@@ -95,6 +95,7 @@ static eas_status add_kernel(making *m, const kernel_use *u)
         m->steps.at[m->steps.len - 1].alike = u->alike;
         m->steps.at[m->steps.len - 1].maps = u->maps;
         m->steps.at[m->steps.len - 1].indexed = u->indexed;
+        m->steps.at[m->steps.len - 1].copies = u->copies;
     }
     return st;
 }

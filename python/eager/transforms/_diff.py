@@ -92,6 +92,12 @@ class Variables:
         for k, (treedef, leaves, mine) in zip(argnums, self.defs):
             self.args[k] = tree_unflatten(treedef, [x if m is None else self.vars[m] for x, m in zip(leaves, mine)])
 
+    def where(self, variable):
+        """Where the arguments have the variable, as the user would write it."""
+        for k, (treedef, _, mine) in zip(self.argnums, self.defs):
+            if variable in mine:
+                return where_is(self.name, k, treedef.path(mine.index(variable)))
+
     def trees(self, values):
         """One tree for each argument; values as the variables. A gradient lies as its variable does."""
         values = [lie_alike(v, x) for v, x in zip(values, self.originals)]
@@ -198,7 +204,7 @@ class Traced:
         for i, g in enumerate(grads):
             if g is None and not allow_unused:
                 raise ValueError(
-                    f"{self.name}: the result does not depend on variable {i} ({kind(self.variables.originals[i])}); allow_unused=True gives zeros"
+                    f"{self.variables.where(i)} ({kind(self.variables.originals[i])}): the result does not depend on it; allow_unused=True gives zeros"
                 )
         return [zeros_like(x) if g is None else g for g, x in zip(grads, self.variables.originals)]
 
