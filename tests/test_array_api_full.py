@@ -13,6 +13,7 @@ import api_signatures as api
 import numpy as np
 
 import eager
+import eager.array_api as xp
 
 try:
     import array_api_strict as strict
@@ -131,15 +132,37 @@ class Signatures(unittest.TestCase):
 
     def test_all(self):
         x, z = eager.ones((3, 3)), eager.ones((3, 3), dtype="complex64")
-        whole = [(eager, api.functions()), (eager.linalg, api.lines(api.LINALG)), (eager.fft, api.lines(api.FFT)), (x, api.methods()), (z, api.complex_methods())]
-        for owner, lines in [*whole, (eager.__array_namespace_info__(), api.lines(api.INFO))]:
+        whole = [(xp, api.functions()), (xp.linalg, api.lines(api.LINALG)), (xp.fft, api.lines(api.FFT)), (x, api.methods()), (z, api.complex_methods())]
+        for owner, lines in [*whole, (xp.__array_namespace_info__(), api.lines(api.INFO))]:
             for line in lines:
                 with self.subTest(line, owner=type(owner).__name__):
                     self.check(owner, line)
         for name in api.ATTRIBUTES:
             self.assertTrue(hasattr(x, name) and hasattr(z, name), name)
         for name in ("e", "inf", "nan", "newaxis", "pi", *DTYPES):
-            self.assertTrue(hasattr(eager, name), name)
+            self.assertTrue(hasattr(xp, name), name)
+
+
+# ---- the namespace ----
+class Namespace(Case):
+    def test_defaults(self):
+        """argmax and argmin of all elements, as in NumPy; those of `eager` and of tensors look along the last axis."""
+        a = np.array([[3, 1, 9], [0, 7, 2]])
+        x = eager.asarray(a)
+        for name in ("argmax", "argmin"):
+            whole, last = getattr(a, name)(), getattr(a, name)(axis=-1)
+            for f, want in ((getattr(xp, name), whole), (getattr(np, name), whole), (getattr(eager, name), last)):
+                np.testing.assert_array_equal(plain(f(x)), want)
+            np.testing.assert_array_equal(plain(getattr(x, name)()), last)
+            np.testing.assert_array_equal(plain(getattr(xp, name)(x, axis=0, keepdims=True)), getattr(a, name)(axis=0, keepdims=True))
+
+    def test_all_of_eager(self):
+        self.assertIs(eager.ones((2,)).__array_namespace__(), xp)
+        other = {n for n in eager.__all__ if getattr(xp, n) is not getattr(eager, n)}
+        self.assertEqual(other, {"argmax", "argmin"})
+        self.assertIs(xp.nn, eager.nn)
+        with self.assertRaisesRegex(AttributeError, "no attribute 'absent'"):
+            xp.absent  # noqa: B018
 
 
 # ---- element by element ----
@@ -155,7 +178,7 @@ class Elements(Case):
                 continue
             with self.subTest(name, dtype=dtype, shape=shape):
                 for x in views(a):
-                    same(self, plain(getattr(eager, name)(x)), want, name, LOOSE.get(name))
+                    same(self, plain(getattr(xp, name)(x)), want, name, LOOSE.get(name))
 
     def test_binary(self):
         pairs = [(d, d) for d in DTYPES] + [p for p in itertools.permutations(DTYPES, 2)]
@@ -172,7 +195,7 @@ class Elements(Case):
                 with np.errstate(all="ignore"):
                     want = np.where(np.isinf(a) | np.isinf(b), np.divide(a, b, dtype=want.dtype), want)  # where NumPy has NaN and -1
             with self.subTest(name, dtypes=(d, e)):
-                same(self, plain(getattr(eager, name)(eager.asarray(a), eager.asarray(b))), want, name, LOOSE.get(name))
+                same(self, plain(getattr(xp, name)(eager.asarray(a), eager.asarray(b))), want, name, LOOSE.get(name))
 
     SCALARS = {"bool": (True, False), "int": (2, 0, 3), "float": (2.5, 1, math.inf, -0.0), "complex": (1 + 2j, 3.5, 2)}
 
@@ -189,7 +212,7 @@ class Elements(Case):
                     if want is None or name == "floor_divide" and want.dtype.kind == "f" and not math.isfinite(s):
                         continue
                     with self.subTest(name, dtype=dtype, scalar=s):
-                        same(self, plain(f(eager, eager.asarray(a))), want, name, LOOSE.get(name))
+                        same(self, plain(f(xp, eager.asarray(a))), want, name, LOOSE.get(name))
 
     def test_operators(self):
         for name, dtype in itertools.product(api.OPERATORS, DTYPES):
@@ -259,7 +282,8 @@ xp.var(x)
 xp.std(x, correction=1.0)
 xp.max(x)
 xp.min(x, keepdims=True)
-xp.argmin(x, axis=None, keepdims=True)
+xp.argmax(x)
+xp.argmin(x, keepdims=True)
 xp.argmax(x, axis=None)
 xp.unique_values(x)
 xp.unique_counts(x)
@@ -483,7 +507,7 @@ class Rest(Case):
                     continue
                 with self.subTest(line, dtype=dtype, shape=shape):
                     for x in views(a):
-                        got = readable(f(eager, x, eager.asarray(b)))
+                        got = readable(f(xp, x, eager.asarray(b)))
                         same(self, got, want, line, 3e4 if low else None)
 
     def test_any_shape(self):

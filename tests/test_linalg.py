@@ -1,6 +1,7 @@
 """eager.linalg: against NumPy in every dtype; by the properties of the factors; without a LAPACK too; derivatives against differences and JAX."""
 
 import importlib
+import itertools
 import os
 import subprocess
 import sys
@@ -250,6 +251,83 @@ class Without(Seeded):
         )
         done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "EAS_LAPACK": "none"}, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+class Blocks(Seeded):
+    """Sizes around those of leaves, strips and panels, where matrices are cut; batches, and one matrix that threads share."""
+
+    SIZES = (4, 9, 15, 16, 17, 33, 65, 130, 193, 260)
+
+    def factors(self, a, dtype, what):
+        n = a.shape[-1]
+        p, low, up = (np.asarray(t) for t in la.lu(a))
+        close(p @ low @ up / n, a / n, dtype, f"lu {what}")
+        q, r = (np.asarray(t) for t in la.qr(a))
+        close(q @ r, a, dtype, f"qr {what}", 4)
+        close(H(q) @ q, np.broadcast_to(np.eye(n), a.shape), dtype, f"q {what}", 4)
+        p = positive(a.shape, dtype)
+        low = np.asarray(la.cholesky(p))
+        close(low @ H(low) / n, p / n, dtype, f"cholesky {what}")
+        self.assertFalse(np.triu(low, 1).any())
+
+    def systems(self, a, dtype, what):
+        n = a.shape[-1]
+        b = matrices((*a.shape[:-1], n // 2 + 1), dtype)
+        for lower, trans, unit in itertools.product((False, True), (0, 1, 2), (False, True)):
+            t = (np.tril(a) if lower else np.triu(a)) / (4 * np.sqrt(n)) * (1 - np.eye(n)) + np.eye(n) * (1 if unit else 2)
+            t = t.astype(dtype)
+            op = (t, np.swapaxes(t, -1, -2), H(t))[trans]
+            for right in (b, b[..., :1]):
+                got = np.asarray(la.solve_triangular(t + (5 * np.eye(n, dtype=dtype) if unit else 0), right, trans, lower, unit))
+                close(op @ got, right, dtype, f"triangular {what} {lower} {trans} {unit}", 2)
+
+    def test_sizes(self):
+        for n, batch, dtype in itertools.product(self.SIZES, ((), (3,)), DTYPES):
+            if batch and n > 65:
+                continue
+            a = matrices((*batch, n, n), dtype)
+            self.factors(a, dtype, f"{n} {batch} {dtype}")
+            self.systems(a, dtype, f"{n} {batch} {dtype}")
+
+    def test_wide_and_tall(self):
+        for (m, n), dtype in itertools.product(((70, 33), (33, 70), (300, 20), (20, 300)), DTYPES):
+            a = matrices((m, n), dtype)
+            p, low, up = (np.asarray(t) for t in la.lu(a))
+            close(p @ low @ up, a, dtype, f"lu {m} {n}", 4)
+            for mode in ("reduced", "complete"):
+                q, r = (np.asarray(t) for t in la.qr(a, mode=mode))
+                close(q @ r, a, dtype, f"qr {m} {n}", 4)
+                close(H(q) @ q, np.eye(q.shape[1]), dtype, f"q {m} {n}", 4)
+
+    def test_pivots(self):
+        """Rows are exchanged as NumPy's LAPACK does it: the largest element of a column first; NaN and singular columns too."""
+        a = R.permutation(np.arange(40 * 40, dtype=np.float64)).reshape(40, 40)
+        p = np.asarray(la.lu(a)[0])
+        self.assertEqual(np.argmax(p[:, 0]), np.argmax(a[:, 0]))
+        self.assertTrue((np.abs(np.asarray(la.lu(a)[1])) <= 1).all())
+        self.assertEqual(la.det(np.zeros((33, 33))).item(), 0)
+        ones = np.ones((20, 20))
+        self.assertEqual(la.det(ones).item(), 0)
+        self.assertTrue(np.isnan(la.det(np.where(np.eye(20) == 1, np.nan, a[:20, :20])).item()))
+        self.assertTrue(np.isnan(np.asarray(la.cholesky(-np.eye(50)))).all())
+
+    def test_tiny_pivots(self):
+        """A diagonal whose inverse overflows is divided by."""
+        tiny = np.float32(1e-39)
+        x = la.solve_triangular(np.diag(np.full(20, tiny)), np.full((20, 20), tiny), lower=True)
+        np.testing.assert_array_equal(np.asarray(x), np.ones((20, 20), np.float32))
+
+    def test_instruction_sets(self):
+        """The tiles of products for CPUs with less."""
+        for isa in ("avx2", "sse2"):
+            code = (
+                f"import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r})\n"
+                "import test_linalg as t, unittest; t.Blocks.SIZES = (17, 65, 130)\n"
+                "suite = unittest.TestSuite([t.Blocks('test_sizes')])\n"
+                "sys.exit(not unittest.TextTestRunner(verbosity=0).run(suite).wasSuccessful())"
+            )
+            done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "EAS_ISA": isa}, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, isa + done.stdout + done.stderr)
 
 
 S = R.standard_normal((3, 3)) + 2 * np.eye(3)

@@ -281,6 +281,13 @@ class Dispatch(Seeded):
             "    want = make().fit_transform(a)\n"
             "    with config_context(array_api_dispatch=True): y = make().fit_transform(x)\n"
             "    assert isinstance(y, eager.Tensor); np.testing.assert_allclose(np.abs(np.asarray(y)), np.abs(want), rtol=1e-6, atol=1e-8)\n"
+            "from sklearn.metrics import accuracy_score\n"
+            "from sklearn.preprocessing import LabelEncoder, Normalizer\n"
+            "k = np.arange(40) % 3; t = eager.asarray(k)\n"
+            "with config_context(array_api_dispatch=True):\n"
+            "    y = Normalizer().fit_transform(x); assert isinstance(y, eager.Tensor)\n"
+            "    np.testing.assert_allclose(np.asarray(y), Normalizer().fit_transform(a), rtol=1e-6)\n"
+            "    assert accuracy_score(t, t) == 1 and LabelEncoder().fit(t).classes_.tolist() == [0, 1, 2]\n"
             "with config_context(array_api_dispatch=True): y = Ridge(solver='svd').fit(x, x[:, 0]).predict(x)\n"
             "assert isinstance(y, eager.Tensor)"
         )

@@ -127,8 +127,8 @@ __all__ = sorted(n for n in globals() if not n.startswith("_") and n not in ("te
 
 
 def __getattr__(name):
-    """eager.nn, eager.optim and eager.data are loaded when they are first used."""
-    if name in ("data", "nn", "optim"):
+    """eager.nn, eager.optim, eager.data and eager.array_api are loaded when they are first used."""
+    if name in ("array_api", "data", "nn", "optim"):
         import importlib
 
         return importlib.import_module("eager." + name)

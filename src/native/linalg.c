@@ -14,10 +14,13 @@
 #define R float
 #define SUFFIX s
 #define EPS FLT_EPSILON
+#define REAL_MIN FLT_MIN
 #define REAL_MAX FLT_MAX
 #define CJ(x) (x)
 #define RE(x) (x)
 #define AB(x) fabsf(x)
+#define SIZE(x) fabsf(x)
+#define KIND NATIVE_F32
 #define RSQRT sqrtf
 #define RHYPOT hypotf
 #define RFABS fabsf
@@ -27,21 +30,28 @@
 #undef CJ
 #undef RE
 #undef AB
+#undef SIZE
+#undef KIND
 
 #define T float _Complex
 #define SUFFIX c
 #define CJ(x) conjf(x)
 #define RE(x) crealf(x)
 #define AB(x) cabsf(x)
+#define SIZE(x) (fabsf(crealf(x)) + fabsf(cimagf(x)))
+#define KIND NATIVE_C64
 #include "la.inc"
 #undef T
 #undef R
 #undef SUFFIX
 #undef EPS
+#undef REAL_MIN
 #undef REAL_MAX
 #undef CJ
 #undef RE
 #undef AB
+#undef SIZE
+#undef KIND
 #undef RSQRT
 #undef RHYPOT
 #undef RFABS
@@ -50,10 +60,13 @@
 #define R double
 #define SUFFIX d
 #define EPS DBL_EPSILON
+#define REAL_MIN DBL_MIN
 #define REAL_MAX DBL_MAX
 #define CJ(x) (x)
 #define RE(x) (x)
 #define AB(x) fabs(x)
+#define SIZE(x) fabs(x)
+#define KIND NATIVE_F64
 #define RSQRT sqrt
 #define RHYPOT hypot
 #define RFABS fabs
@@ -63,12 +76,16 @@
 #undef CJ
 #undef RE
 #undef AB
+#undef SIZE
+#undef KIND
 
 #define T double _Complex
 #define SUFFIX z
 #define CJ(x) conj(x)
 #define RE(x) creal(x)
 #define AB(x) cabs(x)
+#define SIZE(x) (fabs(creal(x)) + fabs(cimag(x)))
+#define KIND NATIVE_C128
 #include "la.inc"
 
 typedef float _Complex c64;
@@ -83,25 +100,25 @@ static double weight(int64_t type) { return is_complex(type) ? 4 : 1; }
 #define BY_TYPE(type, call) \
     switch (type) { \
     case NATIVE_F32: { \
-        typedef float P; \
+        typedef float P __attribute__((unused)); \
         typedef float Q __attribute__((unused)); \
         call(s); \
         break; \
     } \
     case NATIVE_F64: { \
-        typedef double P; \
+        typedef double P __attribute__((unused)); \
         typedef double Q __attribute__((unused)); \
         call(d); \
         break; \
     } \
     case NATIVE_C64: { \
-        typedef c64 P; \
+        typedef c64 P __attribute__((unused)); \
         typedef float Q __attribute__((unused)); \
         call(c); \
         break; \
     } \
     default: { \
-        typedef c128 P; \
+        typedef c128 P __attribute__((unused)); \
         typedef double Q __attribute__((unused)); \
         call(z); \
     } \
@@ -115,6 +132,8 @@ static void *matrix_out(const native_call *c, int which, int64_t i, int64_t elem
 {
     return (char *)c->out[which] + (size_t)(i * elements) * size_of(c->numbers[0]);
 }
+
+static char *aligned_up(char *p) { return p + (-(uintptr_t)p & 63); }
 
 static void conjugate(int64_t type, int64_t n, void *x)
 {
@@ -161,109 +180,71 @@ static int64_t work_size(int64_t type, const void *first)
     return v < 1 ? 1 : (int64_t)(v * 1.01) + 1;
 }
 
+#define MIN2(a, b) ((a) < (b) ? (a) : (b))
+#define MAX2(a, b) ((a) > (b) ? (a) : (b))
+
 /* ---- LU ---- */
 
-static void lu_one(const native_call *c, int64_t i, void *scratch)
+static void lu_one(const native_call *c, int64_t i, const crew *w)
 {
     int64_t m = c->numbers[2], n = c->numbers[3];
     void *a = matrix_out(c, 0, i, m * n);
-    (void)scratch;
     memcpy(a, matrix_in(c, 0, i, m * n), (size_t)(m * n) * size_of(c->numbers[0]));
-#define DO(x) lu_##x(m, n, (P *)a, (int64_t *)c->out[1] + i * m, (int64_t *)c->out[2] + i)
+#define DO(x) lu_##x(w, m, n, (P *)a, (int64_t *)c->out[1] + i * m, (int64_t *)c->out[2] + i)
     BY_TYPE(c->numbers[0], DO)
 #undef DO
 }
 
-static eas_status lu_lapack(const native_call *c, int64_t i, lapack_fn getrf)
-{
-    int64_t type = c->numbers[0], m = c->numbers[2], n = c->numbers[3], *perm = (int64_t *)c->out[1] + i * m,
-            *sign = (int64_t *)c->out[2] + i;
-    void *a = malloc((size_t)(m * n) * size_of(type)), *piv = malloc(sizeof(int64_t) * (size_t)m);
-    lint info = 0, lm = m, ln = n;
-    if (!a || !piv) {
-        free(a), free(piv);
-        return base_fail_oom((size_t)(m * n));
-    }
-    transposed(type, m, n, matrix_in(c, 0, i, m * n), a, false);
-    ((void (*)(lint *, lint *, void *, lint *, void *, lint *))getrf)(&lm, &ln, a, &lm, piv, &info);
-    transposed(type, n, m, a, matrix_out(c, 0, i, m * n), false);
-    for (int64_t k = 0; k < m; k++)
-        perm[k] = k;
-    *sign = 1;
-    for (int64_t k = 0; k < (m < n ? m : n); k++) {
-        int64_t p = int_at(piv, k) - 1, t = perm[k];
-        perm[k] = perm[p];
-        perm[p] = t;
-        *sign = p == k ? *sign : -*sign;
-    }
-    free(a), free(piv);
-    return EAS_OK;
-}
-
-#define MIN2(a, b) ((a) < (b) ? (a) : (b))
-#define MAX2(a, b) ((a) > (b) ? (a) : (b))
-
 eas_status native_lu(const native_call *c)
 {
-    int64_t type = c->numbers[0], b = c->numbers[1], m = c->numbers[2], n = c->numbers[3];
-    lapack_fn f = lapack_wanted(MIN2(m, n), b) ? lapack_find("getrf", (int)type) : NULL;
-    eas_status st = EAS_OK;
-    for (int64_t i = 0; i < b && f && !st; i++)
-        st = lu_lapack(c, i, f);
-    return f ? st : native_batch(c, b, weight(type) * (double)(m * n) * (double)MIN2(m, n), 0, lu_one);
+    int64_t type = c->numbers[0], m = c->numbers[2], n = c->numbers[3];
+    double operations = weight(type) * (double)(m * n) * (double)MIN2(m, n);
+    return native_batch(c, c->numbers[1], &(native_work){operations, PRODUCT_ROOM, lu_once_s(m), true},
+                        lu_one);
 }
 
 /* ---- Cholesky ---- */
 
 static void lower_of(int64_t type, int64_t n, const void *a, void *l)
 {
-#define DO(x) \
-    for (int64_t i = 0; i < n; i++) \
-        for (int64_t j = 0; j < n; j++) \
-    ((P *)l)[i * n + j] = j <= i ? ((const P *)a)[i * n + j] : 0
-    BY_TYPE(type, DO)
-#undef DO
+    size_t size = size_of(type);
+    for (int64_t i = 0; i < n; i++)
+        memcpy((char *)l + (size_t)(i * n) * size, (const char *)a + (size_t)(i * n) * size,
+               (size_t)(i + 1) * size);
 }
 
-static void cholesky_one(const native_call *c, int64_t i, void *scratch)
+static void cholesky_one(const native_call *c, int64_t i, const crew *w)
 {
     int64_t n = c->numbers[2];
     void *l = matrix_out(c, 0, i, n * n);
-    (void)scratch;
     lower_of(c->numbers[0], n, matrix_in(c, 0, i, n * n), l);
-#define DO(x) cholesky_##x(n, (P *)l)
+#define DO(x) cholesky_##x(w, n, (P *)l)
     BY_TYPE(c->numbers[0], DO)
 #undef DO
 }
 
 eas_status native_cholesky(const native_call *c)
 {
-    int64_t type = c->numbers[0], b = c->numbers[1], n = c->numbers[2];
-    lapack_fn f = lapack_wanted(n, b) ? lapack_find("potrf", (int)type) : NULL;
-    for (int64_t i = 0; i < b && f; i++) {
-        lint info = 0, ln = n;
-        void *l = matrix_out(c, 0, i, n * n);
-        lower_of(type, n, matrix_in(c, 0, i, n * n), l);
-        /* column order shows it the upper triangle of the conjugate: its factor U has L = U^T in C order */
-        ((void (*)(const char *, lint *, void *, lint *, lint *, size_t))f)("U", &ln, l, &ln, &info, 1);
-        if (failed(info))
-            fill_nan(type, n * n, l);
-    }
-    return f ? EAS_OK
-             : native_batch(c, b, weight(type) * (double)n * (double)n * (double)n / 3, 0, cholesky_one);
+    int64_t type = c->numbers[0], n = c->numbers[2];
+    double operations = weight(type) * (double)n * (double)n * (double)n / 3;
+    size_t each = PRODUCT_ROOM;
+#define DO(x) each += cholesky_each_##x(n)
+    BY_TYPE(type, DO)
+#undef DO
+    return native_batch(c, c->numbers[1], &(native_work){operations, each, 0, true}, cholesky_one);
 }
 
 /* ---- triangular systems ---- */
 
-static void solve_triangular_one(const native_call *c, int64_t i, void *scratch)
+static void solve_triangular_one(const native_call *c, int64_t i, const crew *w)
 {
     const int64_t *q = c->numbers;
     int64_t n = q[2], k = q[3];
     void *x = matrix_out(c, 0, i, n * k);
-    (void)scratch;
     memcpy(x, matrix_in(c, 1, i, n * k), (size_t)(n * k) * size_of(q[0]));
 #define DO(t) \
-    solve_triangular_##t(n, k, q[4] != 0, (int)q[5], q[6] != 0, (const P *)matrix_in(c, 0, i, n * n), (P *)x)
+    solve_triangular_##t(w, n, k, q[4] != 0, (int)q[5], q[6] != 0, (const P *)matrix_in(c, 0, i, n * n), \
+                         (P *)x)
     BY_TYPE(q[0], DO)
 #undef DO
 }
@@ -271,106 +252,50 @@ static void solve_triangular_one(const native_call *c, int64_t i, void *scratch)
 eas_status native_solve_triangular(const native_call *c)
 {
     const int64_t *q = c->numbers;
-    int64_t b = q[1], n = q[2], k = q[3];
-    lapack_fn f = k >= 8 && lapack_wanted(n, b) ? lapack_find("trsm", (int)q[0]) : NULL;
-    for (int64_t i = 0; i < b && f; i++) {
-        const c128 one128 = 1;
-        const c64 one64 = 1;
-        const void *one = real_size(q[0]) == 4 ? (const void *)&one64 : (const void *)&one128;
-        lint ln = n, lk = k;
-        void *x = matrix_out(c, 0, i, n * k);
-        memcpy(x, matrix_in(c, 1, i, n * k), (size_t)(n * k) * size_of(q[0]));
-        ((void (*)(const char *, const char *, const char *, const char *, lint *, lint *, const void *,
-                   const void *, lint *, void *, lint *, size_t, size_t, size_t, size_t))f)(
-            "R", q[4] ? "U" : "L",
-            q[5] == 0   ? "N"
-            : q[5] == 1 ? "T"
-                        : "C",
-            q[6] ? "U" : "N", &lk, &ln, one, matrix_in(c, 0, i, n * n), &ln, x, &lk, 1, 1, 1, 1);
-    }
-    return f ? EAS_OK
-             : native_batch(c, b, weight(q[0]) * (double)n * (double)n * (double)k, 0, solve_triangular_one);
+    double operations = weight(q[0]) * (double)q[2] * (double)q[2] * (double)q[3];
+    return native_batch(c, q[1], &(native_work){operations, PRODUCT_ROOM, 0, true}, solve_triangular_one);
 }
 
 /* ---- QR ---- */
 
-static void qr_one(const native_call *c, int64_t i, void *scratch)
+static void qr_one(const native_call *c, int64_t i, const crew *w)
 {
     const int64_t *q = c->numbers;
     int64_t m = q[2], n = q[3], k = q[4] ? m : MIN2(m, n);
-    char *a = scratch, *rest = a + (size_t)(m * n) * size_of(q[0]);
+    crew rest = *w;
+    void *a = w->once;
+    rest.once = aligned_up(w->once + (size_t)(m * n) * size_of(q[0]));
     memcpy(a, matrix_in(c, 0, i, m * n), (size_t)(m * n) * size_of(q[0]));
-#define DO(t) \
-    qr_##t(m, n, k, (P *)(void *)a, (P *)matrix_out(c, 0, i, m *k), (P *)matrix_out(c, 1, i, k *n), \
-           (P *)(void *)rest)
+#define DO(t) qr_##t(&rest, m, n, k, (P *)a, (P *)matrix_out(c, 0, i, m *k), (P *)matrix_out(c, 1, i, k *n))
     BY_TYPE(q[0], DO)
 #undef DO
-}
-
-static eas_status qr_lapack(const native_call *c, int64_t i, lapack_fn geqrf, lapack_fn orgqr)
-{
-    const int64_t *q = c->numbers;
-    int64_t type = q[0], m = q[2], n = q[3], r = MIN2(m, n), k = q[4] ? m : r;
-    size_t size = size_of(type), cols = (size_t)MAX2(n, k);
-    char *a = calloc((size_t)m * cols, size), *tau = malloc((size_t)(r + 1) * size), *work = malloc(16),
-         *rows = malloc((size_t)(m * n) * size);
-    lint info = 0, lm = m, ln = n, lr = r, lk = k, ask = -1;
-    typedef void (*geqrf_fn)(lint *, lint *, void *, lint *, void *, void *, lint *, lint *);
-    typedef void (*orgqr_fn)(lint *, lint *, lint *, void *, lint *, void *, void *, lint *, lint *);
-    eas_status st = a && tau && work && rows ? EAS_OK : base_fail_oom((size_t)(m * n));
-    if (!st) {
-        transposed(type, m, n, matrix_in(c, 0, i, m * n), a, false);
-        ((geqrf_fn)geqrf)(&lm, &ln, a, &lm, tau, work, &ask, &info);
-        lint room = work_size(type, work);
-        ((orgqr_fn)orgqr)(&lm, &lk, &lr, a, &lm, tau, work, &ask, &info);
-        room = MAX2(room, work_size(type, work));
-        free(work);
-        work = malloc((size_t)room * size);
-        st = work ? EAS_OK : base_fail_oom((size_t)room);
-        if (!st) {
-            ((geqrf_fn)geqrf)(&lm, &ln, a, &lm, tau, work, &room, &info);
-            transposed(type, n, m, a, rows, false);
-            char *to = matrix_out(c, 1, i, k * n);
-            for (int64_t y = 0; y < k; y++) {
-                int64_t from = MIN2(y, n);
-                memset(to + (size_t)(y * n) * size, 0, (size_t)from * size);
-                memcpy(to + (size_t)(y * n + from) * size, rows + (size_t)(y * n + from) * size,
-                       (size_t)(n - from) * size);
-            }
-            ((orgqr_fn)orgqr)(&lm, &lk, &lr, a, &lm, tau, work, &room, &info);
-            transposed(type, k, m, a, matrix_out(c, 0, i, m * k), false);
-        }
-    }
-    free(a), free(tau), free(work), free(rows);
-    return st;
 }
 
 eas_status native_qr(const native_call *c)
 {
     const int64_t *q = c->numbers;
-    int64_t b = q[1], m = q[2], n = q[3], k = q[4] ? m : MIN2(m, n);
-    bool wanted = lapack_wanted(MIN2(m, n), b);
-    lapack_fn f = wanted ? lapack_find("geqrf", (int)q[0]) : NULL,
-              g = wanted ? lapack_find(is_complex(q[0]) ? "ungqr" : "orgqr", (int)q[0]) : NULL;
-    eas_status st = EAS_OK;
-    for (int64_t i = 0; i < b && f && g && !st; i++)
-        st = qr_lapack(c, i, f, g);
-    size_t room = (size_t)(m * n + n + k + MIN2(m, n) + m) * size_of(q[0]);
-    return f && g ? st
-                  : native_batch(c, b, weight(q[0]) * 4 * (double)(m * n) * (double)MIN2(m, n), room, qr_one);
+    int64_t m = q[2], n = q[3];
+    double operations = weight(q[0]) * 4 * (double)(m * n) * (double)MIN2(m, n);
+    size_t each = PRODUCT_ROOM, once = (size_t)(m * n) * size_of(q[0]) + 64;
+#define DO(t) \
+    each += qr_each_##t(); \
+    once += qr_once_##t(m, n)
+    BY_TYPE(q[0], DO)
+#undef DO
+    return native_batch(c, q[1], &(native_work){operations, each, once, true}, qr_one);
 }
 
 /* ---- Hermitian eigenvalues ---- */
 
-static void eigh_one(const native_call *c, int64_t i, void *scratch)
+static void eigh_one(const native_call *c, int64_t i, const crew *w)
 {
     const int64_t *q = c->numbers;
     int64_t n = q[2];
-    char *a = scratch, *rest = a + (size_t)(n * n) * size_of(q[0]),
-         *w = (char *)c->out[0] + (size_t)(i * n) * real_size(q[0]);
+    char *a = w->room, *rest = a + (size_t)(n * n) * size_of(q[0]),
+         *values = (char *)c->out[0] + (size_t)(i * n) * real_size(q[0]);
     memcpy(a, matrix_in(c, 0, i, n * n), (size_t)(n * n) * size_of(q[0]));
 #define DO(t) \
-    eigh_##t(n, (P *)(void *)a, (Q *)(void *)w, q[3] ? (P *)matrix_out(c, 1, i, n *n) : NULL, \
+    eigh_##t(n, (P *)(void *)a, (Q *)(void *)values, q[3] ? (P *)matrix_out(c, 1, i, n *n) : NULL, \
              (P *)(void *)rest)
     BY_TYPE(q[0], DO)
 #undef DO
@@ -425,29 +350,34 @@ eas_status native_eigh(const native_call *c)
     for (int64_t i = 0; i < b && f && !st; i++)
         st = eigh_lapack(c, i, f);
     size_t room = (size_t)(2 * n * n + 5 * n + 8) * size_of(q[0]);
-    return f ? st : native_batch(c, b, weight(q[0]) * 8 * (double)n * (double)n * (double)n, room, eigh_one);
+    return f ? st
+             : native_batch(
+                   c, b, &(native_work){weight(q[0]) * 8 * (double)n * (double)n * (double)n, room, 0, false},
+                   eigh_one);
 }
 
 /* ---- singular values ---- */
 
 /* Ours is for m >= n: otherwise of the conjugate transpose, whose U is our V. */
-static void svd_one(const native_call *c, int64_t i, void *scratch)
+static void svd_one(const native_call *c, int64_t i, const crew *w)
 {
     const int64_t *q = c->numbers;
     int64_t m = q[2], n = q[3], k = MIN2(m, n), big = MAX2(m, n);
     bool full = q[4] != 0, vectors = q[5] != 0, flip = m < n;
     int64_t nu = full ? big : k;
     size_t size = size_of(q[0]);
-    char *a = scratch, *ut = a + (size_t)(m * n) * size, *vt = ut + (size_t)(nu * big) * size,
-         *rest = vt + (size_t)(k * k) * size;
+    crew rest = *w;
+    char *a = w->once, *ut = a + (size_t)(m * n) * size, *vt = ut + (size_t)(nu * big) * size,
+         *scratch = aligned_up(vt + (size_t)(k * k) * size);
     char *s = (char *)c->out[0] + (size_t)(i * k) * real_size(q[0]);
     if (flip)
         transposed(q[0], m, n, matrix_in(c, 0, i, m * n), a, true);
     else
         memcpy(a, matrix_in(c, 0, i, m * n), (size_t)(m * n) * size);
 #define DO(t) \
-    svd_##t(big, k, (const P *)(void *)a, vectors, nu, (Q *)(void *)s, (P *)(void *)ut, (P *)(void *)vt, \
-            (P *)(void *)rest)
+    rest.once = aligned_up(scratch + svd_scratch_##t(big, k, nu) * sizeof(P)); \
+    svd_##t(&rest, big, k, (const P *)(void *)a, vectors, nu, (Q *)(void *)s, (P *)(void *)ut, \
+            (P *)(void *)vt, scratch)
     BY_TYPE(q[0], DO)
 #undef DO
     if (!vectors)
@@ -523,8 +453,14 @@ eas_status native_svd(const native_call *c)
     eas_status st = EAS_OK;
     for (int64_t i = 0; i < b && f && !st; i++)
         st = svd_lapack(c, i, f);
-    size_t room = (size_t)(2 * m * n + nu * big + 3 * k * k + 2 * k + 8) * size_of(q[0]);
-    return f ? st : native_batch(c, b, weight(q[0]) * 40 * (double)(m * n) * (double)k, room, svd_one);
+    double operations = weight(q[0]) * 40 * (double)(m * n) * (double)k;
+    size_t each = PRODUCT_ROOM, once = (size_t)(m * n + nu * big + k * k) * size_of(q[0]) + 128;
+#define DO(t) \
+    each += qr_each_##t(); \
+    once += svd_scratch_##t(big, k, nu) * sizeof(P) + qr_once_##t(big, k)
+    BY_TYPE(q[0], DO)
+#undef DO
+    return f ? st : native_batch(c, b, &(native_work){operations, each, once, true}, svd_one);
 }
 
 /* ---- general eigenvalues: Hessenberg form by reflections, then single-shift QR to the Schur form; in
@@ -669,11 +605,11 @@ static void put(int64_t type, void *a, int64_t i, c128 v)
         ((c128 *)a)[i] = v;
 }
 
-static void eig_one(const native_call *c, int64_t i, void *scratch)
+static void eig_one(const native_call *c, int64_t i, const crew *w)
 {
     const int64_t *q = c->numbers;
     int64_t type = q[0], n = q[2];
-    c128 *h = scratch, *z = q[3] ? h + n * n : NULL, *v = h + 2 * n * n, *work = v + n * n,
+    c128 *h = (c128 *)(void *)w->room, *z = q[3] ? h + n * n : NULL, *v = h + 2 * n * n, *work = v + n * n,
          *sn = work + 2 * n;
     double *cs = (double *)(sn + n), size = 0;
     const void *a = matrix_in(c, 0, i, n * n);
@@ -771,5 +707,7 @@ eas_status native_eig(const native_call *c)
     for (int64_t i = 0; i < b && f && !st; i++)
         st = eig_lapack(c, i, f);
     size_t room = (size_t)(3 * n * n + 6 * n + 8) * sizeof(c128);
-    return f ? st : native_batch(c, b, 100 * (double)n * (double)n * (double)n, room, eig_one);
+    return f ? st
+             : native_batch(c, b, &(native_work){100 * (double)n * (double)n * (double)n, room, 0, false},
+                            eig_one);
 }

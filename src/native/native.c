@@ -15,34 +15,56 @@ const eas_native *native_find(const char *name)
     return NULL;
 }
 
-enum { MIN_WORK = 100000 }; /* operations worth another thread */
+enum {
+    MIN_WORK = 100000,
+    SHARED_WORK = 4000000
+}; /* operations worth another thread; worth sharing a problem */
 
 typedef struct batch {
     const native_call *c;
     native_each f;
-    char *scratch; /* a part for each thread */
-    size_t bytes;
+    crew *crews; /* one for each thread that works by itself */
 } batch;
 
 static void slice(void *ctx, int64_t first, int64_t last, int worker)
 {
     const batch *b = ctx;
     for (int64_t i = first; i < last; i++)
-        b->f(b->c, i, b->scratch + b->bytes * (size_t)worker);
+        b->f(b->c, i, &b->crews[worker]);
 }
 
-eas_status native_batch(const native_call *c, int64_t n, double work, size_t scratch, native_each f)
+static size_t rounded(size_t bytes) { return (bytes + 127) & ~(size_t)63; }
+
+/* n problems on each of `threads` threads, or (shared) one after the other by all of them. */
+static eas_status run_batch(const native_call *c, int64_t n, const native_work *work, native_each f,
+                            int threads, bool shared)
 {
-    double grain = MIN_WORK / (work + 1);
-    int threads = n > 1 && (double)n * work > 2 * MIN_WORK ? pool_size() : 1;
-    batch b = {c, f, NULL, (scratch + 127) & ~(size_t)63};
-    b.scratch = malloc(b.bytes * (size_t)threads);
-    if (!b.scratch)
-        return base_fail_oom(b.bytes * (size_t)threads);
-    if (threads > 1)
-        pool_run(n, grain < 1 ? 1 : (int64_t)grain, slice, &b, NULL, NULL);
-    else
+    const size_t each = rounded(work->each), once = rounded(work->once),
+                 all = (size_t)threads * each + (size_t)(shared ? 1 : threads) * once;
+    crew *crews = calloc((size_t)threads, sizeof *crews);
+    char *room = aligned_alloc(64, all);
+    eas_status st = crews && room ? EAS_OK : base_fail_oom(all);
+    batch b = {c, f, crews};
+    for (int i = 0; i < threads && !st; i++)
+        crews[i] = (crew){1, each, room + (size_t)i * (each + once), room + (size_t)i * (each + once) + each};
+    if (!st && shared)
+        crews[0] = (crew){threads, each, room, room + (size_t)threads * each};
+    if (!st && (shared || threads == 1))
         slice(&b, 0, n, 0);
-    free(b.scratch);
-    return EAS_OK;
+    else if (!st) {
+        const double grain = MIN_WORK / (work->operations + 1);
+        pool_run(n, grain < 1 ? 1 : (int64_t)grain, slice, &b, NULL, NULL);
+    }
+    free(room), free(crews);
+    return st;
+}
+
+eas_status native_batch(const native_call *c, int64_t n, const native_work *work, native_each f)
+{
+    const int all = pool_size();
+    if (n <= 0)
+        return EAS_OK;
+    if (work->shared && n < all && work->operations > SHARED_WORK)
+        return run_batch(c, n, work, f, all, true);
+    return run_batch(c, n, work, f, n > 1 && (double)n * work->operations > 2 * MIN_WORK ? all : 1, false);
 }

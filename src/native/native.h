@@ -5,8 +5,9 @@
  * threads. Complex arrays are pairs (re, im).
  *
  *   native.c   the table (native.def)
+ *   product.c  matrix products: product.inc for float and double, tile.inc for each width of vectors
  *   linalg.c   factorisations: la.inc is expanded for float, double and their complex forms
- *   lapack.c   a LAPACK that was found at run time, for large matrices
+ *   lapack.c   a LAPACK that was found at run time, for eigenvalues and singular values of large matrices
  *   fft.c      Fourier transforms of any length: fft.inc is expanded for float and double
  */
 #ifndef NATIVE_H
@@ -38,16 +39,50 @@ const eas_native *native_find(const char *name); /* NULL: there is none */
 /* numbers[0] of linear algebra */
 enum { NATIVE_F32, NATIVE_F64, NATIVE_C64, NATIVE_C128 };
 
-/* A problem of a batch: index i, with scratch memory of the size that was asked for, which other problems see
- * too. */
-typedef void (*native_each)(const native_call *c, int64_t i, void *scratch);
-/* Runs f for each of n problems, on several threads if there are several. work: about how many operations one
- * takes. */
-eas_status native_batch(const native_call *c, int64_t n, double work, size_t scratch, native_each f);
+/* Threads that share a problem, and memory for each; what one problem left there the next one sees. */
+typedef struct crew {
+    int threads;
+    size_t bytes;
+    char *room;
+    char *once; /* memory for the problem, whatever the number of threads */
+} crew;
+static inline void *crew_room(const crew *w, int worker) { return w->room + w->bytes * (size_t)worker; }
+
+/* A problem of a batch: index i. */
+typedef void (*native_each)(const native_call *c, int64_t i, const crew *w);
+typedef struct native_work {
+    double operations; /* of one problem, about */
+    size_t each, once; /* bytes of memory: for each thread, for the problem */
+    bool shared;       /* f can share a problem among threads */
+} native_work;
+/* Runs f for each of n problems: several at a time, or, if they are few and large, each by all threads. */
+eas_status native_batch(const native_call *c, int64_t n, const native_work *work, native_each f);
 
 #define NATIVE(name, doc) eas_status native_##name(const native_call *c);
 #include "native.def"
 #undef NATIVE
+
+/* ---- product.c ---- */
+enum { PRODUCT_ROOM = 1 << 20 }; /* bytes of memory for what is packed */
+
+/* A factor of a product: element (i, j) lies rs i + cs j elements behind the first, strides may be negative.
+ */
+typedef struct factor {
+    const void *at;
+    int64_t rs, cs;
+    bool conj;
+    bool pairs; /* set by product(): elements are complex */
+} factor;
+/* C (m n, ldc elements from row to row) += sign A (m k) B (k n); C overlaps neither factor */
+typedef struct product_call {
+    int type, sign;
+    int64_t m, n, k;
+    factor a, b;
+    void *c;
+    int64_t ldc;
+} product_call;
+void product(const product_call *q, void *room); /* on this thread; room: PRODUCT_ROOM bytes */
+void product_shared(const crew *w, const product_call *q);
 
 /* ---- lapack.c ---- */
 /* Functions by their LAPACK names without the letter of the type ("getrf"); NULL: there is no LAPACK, or it
