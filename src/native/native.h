@@ -8,6 +8,7 @@
  *   linalg.c   factorisations: la.inc is expanded for float, double and their complex forms
  *   lapack.c   a LAPACK that was found at run time, for large matrices
  *   fft.c      Fourier transforms of any length: fft.inc is expanded for float and double
+ *   sort.c     sorting: sort.inc is expanded for keys of 32 and 64 bits, AVX2 and AVX-512
  */
 #ifndef NATIVE_H
 #define NATIVE_H
@@ -48,6 +49,10 @@ eas_status native_batch(const native_call *c, int64_t n, double work, size_t scr
 #define NATIVE(name, doc) eas_status native_##name(const native_call *c);
 #include "native.def"
 #undef NATIVE
+
+/* ---- sort.c ---- */
+/* Are numbers of this size sorted by vectors of so many bytes? */
+bool native_sorts(int size, int vector_bytes);
 
 /* ---- lapack.c ---- */
 /* Functions by their LAPACK names without the letter of the type ("getrf"); NULL: there is no LAPACK, or it
