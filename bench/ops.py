@@ -7,7 +7,7 @@ those that seem slower are measured again, longer, and what counts is that.
 EAS_BENCH_BUSY=1 is for a machine that others use: everybody gets one thread, and what is compared is the CPU time of the process, which waiting for others does not count to.
 
 PART=3/8 takes the third eighth of the rows and adds what it measured to what the other parts left in build/bench, for a machine that is free for minutes only: the page is written anew after each of them,
-and says how many runs it comes from. Rows of another machine or measured in another way are not mixed in; PART=1/8 begins anew.
+and says how many runs it comes from. Rows of another machine or measured in another way are not mixed in; without build/bench/ops-LEVEL.json it begins anew.
 
 CASE=softmax,sort takes the rows with such words in their name, PEERS=torch,jax only these peers (then docs/benchmarks.md stays as it is); EAS_ISA=avx2 gives the picture of a machine with less:
 the peers are told to use no more, too."""
@@ -290,17 +290,17 @@ def forgotten():
 def part_of(rows):
     """The rows of $PART, which is "k/n"."""
     k, n = map(int, os.environ["PART"].split("/"))
-    return rows[len(rows) * (k - 1) // n : len(rows) * k // n], k
+    return rows[len(rows) * (k - 1) // n : len(rows) * k // n]
 
 
 def key(r):
     return r["name"], r["dtype"], r["size"]
 
 
-def with_earlier(path, found, first):
+def with_earlier(path, found):
     """found, the rows and notes of this part, with those that earlier parts of the same kind left."""
     same_kind = ("machine", "level", "busy")
-    if first or not os.path.exists(path):
+    if not os.path.exists(path):
         return found
     with open(path) as f:
         old = json.load(f)
@@ -344,10 +344,10 @@ def main(words, peers):
     missing = forgotten()
     if missing:
         raise SystemExit(f"bench/op_table.py has no row for {', '.join(missing)}")
-    results, notes, todo, first = [], [], list(cases(words)), 1
+    results, notes, todo = [], [], list(cases(words))
     all_rows, parts = len(todo), "PART" in os.environ
     if parts:
-        todo, first = part_of(todo)
+        todo = part_of(todo)
     start = time.perf_counter()
 
     def say(text):
@@ -373,7 +373,7 @@ def main(words, peers):
     path = results_file(f"ops-{level()}{'-part' if words or len(peers) < 3 else ''}")
     found = {"machine": machine(), "level": level(), "busy": BUSY, "rows": results, "notes": notes, "runs": 1}
     if parts:
-        found = with_earlier(path, found, first == 1)
+        found = with_earlier(path, found)
     with open(path, "w") as f:
         json.dump(found, f, indent=1)
     text = report(found["rows"], found["notes"], found["runs"], all_rows)
