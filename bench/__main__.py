@@ -22,6 +22,7 @@ ROWS = (
     "rewriting",
     "lazy",
     "ops",
+    "threads",
     "devices",
     "torch_bridge",
     "grads",
@@ -44,7 +45,7 @@ def keep(table, names, load):
         with open(path) as f:
             old = [r for r in json.load(f)["rows"] if r["part"] not in {*(names or ROWS)}]
     with open(path, "w") as f:
-        json.dump({"machine": machine(), "level": level(), "rows": old + table.data}, f, indent=1)
+        json.dump({"machine": machine(), "level": level(), "load": load, "rows": old + table.data}, f, indent=1)
     if not names:
         head = f"{machine()}, instruction set {level()}, load {load:.1f} at the start: the last run of everything."
         replace_part("rows", "\n".join([head, "", HEAD, *("| " + " | ".join(r) + " |" for r in table.rows)]))

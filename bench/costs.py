@@ -143,7 +143,7 @@ def roof():
 
 
 def rows(table):
-    data = {"machine": machine(), "level": level(), "launches": launches(), "recording": recording(), "compiling": compiling(), "points": points(), "roof": roof()}
+    data = {"machine": machine(), "level": level(), "load": os.getloadavg()[0], "launches": launches(), "recording": recording(), "compiling": compiling(), "points": points(), "roof": roof()}
     with open(results("costs"), "w") as f:
         json.dump(data, f, indent=1)
     table.add("cached launch, 20 arrays", data["launches"][20], {"1 array": data["launches"][1]}, 6)

@@ -706,7 +706,7 @@ def main(names):
 
 
 def rows(table):
-    run_part("derive", THREADS)
+    run_part("derive", THREADS, table)
 
 
 if __name__ == "__main__":

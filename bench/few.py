@@ -197,7 +197,7 @@ def main(names):
 
 
 def rows(table):
-    run_part("few", THREADS)
+    run_part("few", THREADS, table)
 
 
 if __name__ == "__main__":

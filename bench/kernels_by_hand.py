@@ -315,7 +315,7 @@ def main(names):
 
 
 def rows(table):
-    run_part("kernels_by_hand", 1)
+    run_part("kernels_by_hand", 1, table)
 
 
 if __name__ == "__main__":

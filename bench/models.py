@@ -389,7 +389,7 @@ def main(names):
 
 
 def rows(table):
-    run_part("models", THREADS)
+    run_part("models", THREADS, table)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,9 @@ those that seem slower are measured again, longer, and what counts is that.
 
 EAS_BENCH_BUSY=1 is for a machine that others use: everybody gets one thread, and what is compared is the CPU time of the process, which waiting for others does not count to.
 
+PART=3/8 takes the third eighth of the rows and adds what it measured to what the other parts left in build/bench, for a machine that is free for minutes only: the page is written anew after each of them,
+and says how many runs it comes from. Rows of another machine or measured in another way are not mixed in; without build/bench/ops-LEVEL.json it begins anew.
+
 CASE=softmax,sort takes the rows with such words in their name, PEERS=torch,jax only these peers (then docs/benchmarks.md stays as it is); EAS_ISA=avx2 gives the picture of a machine with less:
 the peers are told to use no more, too."""
 
@@ -281,18 +284,45 @@ def forgotten():
     return sorted(n for n in tensor_ops if n not in measured and not op_table.unmeasured(n))
 
 
+# ---- runs in parts ----
+
+
+def part_of(rows):
+    """The rows of $PART, which is "k/n"."""
+    k, n = map(int, os.environ["PART"].split("/"))
+    return rows[len(rows) * (k - 1) // n : len(rows) * k // n]
+
+
+def key(r):
+    return r["name"], r["dtype"], r["size"]
+
+
+def with_earlier(path, found):
+    """found, the rows and notes of this part, with those that earlier parts of the same kind left."""
+    same_kind = ("machine", "level", "busy")
+    if not os.path.exists(path):
+        return found
+    with open(path) as f:
+        old = json.load(f)
+    if any(old.get(n) != found[n] for n in same_kind):
+        return found
+    now = {key(r) for r in found["rows"]}
+    rows = [r for r in old["rows"] if key(r) not in now] + found["rows"]
+    return {**found, "rows": rows, "notes": sorted({*old["notes"], *found["notes"]}), "runs": old.get("runs", 1) + 1}
+
+
 # ---- the report ----
 
 HEAD = "| operation | dtype | size | eas | peers | ratio to the best (quartiles) |\n|---|---|---|---|---|---|"
 
 
-def report(results, notes):
+def report(results, notes, runs=1, wanted_rows=0):
     slow = sorted((r for r in results if r["best"] and r["ratio"] > GOAL), key=lambda r: -r["ratio"])
     ratios = [r["ratio"] for r in results if r["best"]]
     alone = sorted({r["name"] for r in results if not r["best"]})
     geometric = statistics.geometric_mean(ratios) if ratios else 0
     lines = [
-        f"{machine()}, instruction set {level()}, {'one thread each, CPU time, since the machine was busy' if BUSY else f'{THREADS} threads'}: {len(results)} rows of {len({r['op'] for r in results})} operations in one run. Of {len(ratios)} with a peer"
+        f"{machine()}, instruction set {level()}, {'one thread each, CPU time, since the machine was busy' if BUSY else f'{THREADS} threads'}: {len(results)} rows of {len({r['op'] for r in results})} operations in {'one run' if runs == 1 else f'{runs} runs'}{f' ({wanted_rows - len(results)} rows of the table were not reached)' if wanted_rows > len(results) + len(notes) else ''}. Of {len(ratios)} with a peer"
         f" {sum(r <= 0.9 for r in ratios)} take at most 0.9 of the best peer's time, {sum(r <= GOAL for r in ratios)} at most {GOAL}; the geometric mean is {geometric:.2f}."
         f" Slower than {GOAL} times the best are {len(slow)}:",
         "",
@@ -315,6 +345,9 @@ def main(words, peers):
     if missing:
         raise SystemExit(f"bench/op_table.py has no row for {', '.join(missing)}")
     results, notes, todo = [], [], list(cases(words))
+    all_rows, parts = len(todo), "PART" in os.environ
+    if parts:
+        todo = part_of(todo)
     start = time.perf_counter()
 
     def say(text):
@@ -337,9 +370,13 @@ def main(words, peers):
         if words or not r["best"] or r["ratio"] > GOAL:
             print(line(r), flush=True)
     print(f"\n{len(results)} rows in {time.perf_counter() - start:.0f} s")
-    with open(results_file(f"ops-{level()}{'-part' if words or len(peers) < 3 else ''}"), "w") as f:
-        json.dump({"machine": machine(), "level": level(), "rows": results, "notes": notes}, f, indent=1)
-    text = report(results, notes)
+    path = results_file(f"ops-{level()}{'-part' if words or len(peers) < 3 else ''}")
+    found = {"machine": machine(), "level": level(), "busy": BUSY, "rows": results, "notes": notes, "runs": 1}
+    if parts:
+        found = with_earlier(path, found)
+    with open(path, "w") as f:
+        json.dump(found, f, indent=1)
+    text = report(found["rows"], found["notes"], found["runs"], all_rows)
     print("\n" + text)
     if not words and len(peers) == 3:
         replace_part(f"ops {level()}", text)

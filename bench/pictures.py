@@ -48,7 +48,7 @@ def save(plt, figure, name):
 def ratios(plt, name, title, rows):
     """rows: [(label, low, middle, high)], drawn from the best to the worst; left of the line we are ahead."""
     rows = sorted(rows, key=lambda r: r[2])
-    figure, axes = plt.subplots(figsize=(7.5, 0.9 + 0.155 * len(rows)))
+    figure, axes = plt.subplots(figsize=(7.5, 1.5 + 0.155 * len(rows)))
     for y, (_, low, middle, high) in enumerate(rows):
         colour = OURS if middle <= 1 else LINE
         axes.plot([low, high], [y, y], color=colour, alpha=0.45, linewidth=2)
@@ -67,6 +67,12 @@ def ratios(plt, name, title, rows):
     return save(plt, figure, name)
 
 
+def where(data):
+    """The machine's name, and whether others used it."""
+    how = ", CPU time of one thread" if data.get("busy") else f", load {data['load']:.0f} at the start" if data.get("load", 0) > 1 else ""
+    return data["machine"] + how
+
+
 def quartiles(values):
     v = sorted(values)
     return v[len(v) // 4], statistics.median(v), v[-1 - len(v) // 4]
@@ -81,8 +87,14 @@ def operations(plt, level):
         if r["ratio"]:
             groups.setdefault(r["op"], []).append(r["ratio"])
     rows = [(f"{op} ({len(v)})", *quartiles(v)) for op, v in groups.items()]
-    title = f"every operation, {data['level']}: middle half of its rows (dtypes × sizes)\n{data['machine']}"
+    title = f"every operation, {data['level']}: middle half of its rows (dtypes × sizes)\n{where(data)}"
     return ratios(plt, f"ops-{level}", title, rows) if rows else None
+
+
+def middle_of(r):
+    """A row's ratio between the quartiles of its rounds, where they were kept."""
+    low, high = r.get("spread") or (r["ratio"], r["ratio"])
+    return min(low, r["ratio"]), r["ratio"], max(high, r["ratio"])
 
 
 def other_rows(plt):
@@ -90,7 +102,7 @@ def other_rows(plt):
     rows = [r for r in data["rows"] if r["ratio"] and r["better"] == "less" and r["part"] not in ("ops", "costs")] if data else []
     if not rows:
         return None
-    return ratios(plt, "rows", f"kernels, starts, models\n{data['machine']}", [(r["what"][:60], r["ratio"], r["ratio"], r["ratio"]) for r in rows])
+    return ratios(plt, "rows", f"kernels, starts, models\n{where(data)}", [(r["what"][:60], *middle_of(r)) for r in rows])
 
 
 def roofline(plt):
@@ -108,7 +120,7 @@ def roofline(plt):
     axes.set_yscale("log")
     axes.set_xlabel("floating-point operations a byte")
     axes.set_ylabel("GFLOP/s")
-    axes.set_title(f"kernels under the roof: {peak / 1e9:.0f} GFLOP/s, {band / 1e9:.1f} GB/s, {data['level']}\n{data['machine']}", fontsize=9)
+    axes.set_title(f"kernels under the roof: {peak / 1e9:.0f} GFLOP/s, {band / 1e9:.1f} GB/s, {data['level']}\n{where(data)}", fontsize=9)
     axes.grid(alpha=0.25)
     return save(plt, figure, "roof")
 
@@ -129,7 +141,7 @@ def starts(plt):
     axes.set_yticks(range(len(rows)), [r["what"][:55] for r in rows], fontsize=7)
     axes.set_ylim(-0.7, len(rows) - 0.2)
     axes.set_xlabel("ms")
-    axes.set_title(f"cold and warm starts\n{data['machine']}", fontsize=9)
+    axes.set_title(f"cold and warm starts\n{where(data)}", fontsize=9)
     axes.grid(axis="x", alpha=0.25)
     return save(plt, figure, "start")
 
@@ -160,7 +172,7 @@ def costs(plt):
         if len(lines) > 1:
             a.legend(fontsize=7)
         a.grid(alpha=0.25)
-    figure.suptitle(data["machine"], fontsize=8)
+    figure.suptitle(where(data), fontsize=8)
     return save(plt, figure, "costs")
 
 

@@ -5,6 +5,7 @@ a peer can write into an existing output, it does. The cases run in a process of
 
 import functools
 import os
+import statistics
 import sys
 from dataclasses import dataclass, field
 
@@ -621,22 +622,32 @@ def lazy_right(case):
         return False
 
 
+def quartiles(rounds, ours, peers):
+    """Of the ratios of the rounds to the best peer."""
+    if not peers:
+        return None
+    best = min(peers, key=peers.get)
+    ratios = sorted(a / b for a, b in zip(rounds[ours], rounds[best]))
+    return ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
+
+
 def measure(case, limits, table):
     peers, right = agreeing(case)
     runs = {"eas": case.ours, **({"eager": case.lazy} if case.lazy else {}), **peers}
     probe = limits.probe(case.limit[0]) if case.limit else None
     if probe:
         runs["limit"] = probe
-    t = interleaved(runs, ROUNDS, settle=SETTLE)
+    rounds = interleaved(runs, ROUNDS, settle=SETTLE, of=list)
+    t = {name: statistics.median(times) for name, times in rounds.items()}
     ours, took = t.pop("eas"), t.pop("limit", None)
     limit = None
     if case.limit:
         kind, amount, wanted = case.limit
         limit = (kind, took and limits.least(kind, amount, took), wanted)
     lazy = t.pop("eager", None)
-    table.add(case.what, ours, t, case.ratio, note=case.note, right=right, limit=limit)
+    table.add(case.what, ours, t, case.ratio, note=case.note, right=right, limit=limit, spread=quartiles(rounds, "eas", t))
     if lazy:
-        table.add(f"{case.what}, in eager", lazy, t, 1.0, note=f"{lazy / ours:.2f} × the kernel's time", right=lazy_right(case))
+        table.add(f"{case.what}, in eager", lazy, t, 1.0, note=f"{lazy / ours:.2f} × the kernel's time", right=lazy_right(case), spread=quartiles(rounds, "eager", t))
 
 
 def main(names):
@@ -648,7 +659,7 @@ def main(names):
 
 
 def rows(table):
-    run_part("throughput", THREADS)
+    run_part("throughput", THREADS, table)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import atexit
 import ctypes
 import functools
+import json
 import os
 import platform
 import random
@@ -71,11 +72,20 @@ def environment(**extra):
     return {**os.environ, "PYTHONPATH": path, **extra}
 
 
-def run_part(name, threads, **extra):
-    """A part of the benchmarks in a process of its own, in which every library has that many threads: they read it when they are loaded."""
+def run_part(name, threads, table=None, **extra):
+    """A part of the benchmarks in a process of its own, in which every library has that many threads: they read it when they are loaded. Its rows become rows of the table."""
     sys.stdout.flush()
+    rows_file = results("rows-of-a-part")
+    open(rows_file, "w").close()
+    extra["EAS_BENCH_ROWS"] = rows_file
     names = ("EAS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "HL_NUM_THREADS")
     subprocess.run([sys.executable, "-m", f"bench.{name}"], env=environment(**{n: str(threads) for n in names}, **extra), cwd=ROOT, check=True)
+    if table:
+        with open(rows_file) as f:
+            for line in f:
+                row, data = json.loads(line)
+                table.rows.append(row)
+                table.data.append({**data, "part": table.part})
 
 
 def child(code, env=None, timeout=300):
@@ -186,10 +196,10 @@ class Table:
         self.data = []  # the same as numbers, for pictures
         self.part = ""  # whose rows these are
 
-    def add(self, what, ours, peers, goal, unit="s", better="less", note="", right=True, limit=None, ratio=None):
+    def add(self, what, ours, peers, goal, unit="s", better="less", note="", right=True, limit=None, ratio=None, spread=None):
         """ours: seconds (or a rate); peers: {name: the same}; goal: the ratio to the best peer that is wanted. A wrong result
         (right=False) has no time. limit: (what of the machine, the seconds that it would allow, the fraction of it that is wanted).
-        ratio: to be shown and judged instead of the ratio of ours to the best peer, for example the median of the ratios of the rounds."""
+        spread: the quartiles of the ratios of the rounds, for pictures. ratio: to be shown and judged instead of the ratio of ours to the best peer, for example the median of the ratios of the rounds."""
         if not right:
             ours, note = None, ("WRONG RESULT " + note).strip()
         peers = {n: v for n, v in peers.items() if v}
@@ -220,7 +230,10 @@ class Table:
             note,
         )
         self.rows.append(row)
-        self.data.append({"part": self.part, "what": what, "ours": ours, "peers": peers, "ratio": ratio, "unit": unit, "better": better, "goal": goal, "note": note})
+        self.data.append({"part": self.part, "what": what, "ours": ours, "peers": peers, "ratio": ratio, "unit": unit, "better": better, "goal": goal, "note": note, "spread": spread})
+        if os.environ.get("EAS_BENCH_ROWS"):
+            with open(os.environ["EAS_BENCH_ROWS"], "a") as f:
+                f.write(json.dumps([row, self.data[-1]]) + "\n")
         print("| " + " | ".join(row) + " |", flush=True)
 
     def head(self):

@@ -193,6 +193,18 @@ class Functions(unittest.TestCase):
         with np.errstate(invalid="ignore"):
             np.testing.assert_array_equal(np.isnan(apply(self, mk.acosh, x)), np.isnan(np.arccosh(x)))
 
+    def test_bounds_of_inverse_functions(self):
+        """In units in the last place, against a wider type."""
+        rng = np.random.default_rng(3)
+        unit, wide = rng.uniform(-1, 1, 4000), np.exp(rng.uniform(-80, 80, 4000)) * rng.choice([-1, 1], 4000)
+        for dt, wider in ((np.float32, np.float64), (np.float64, np.longdouble)):
+            for name, x, bound in (("asin", unit, 1.2), ("acos", unit, 1.2), ("atan", wide, 1.2), ("atan", 2 * unit, 1.2), ("cbrt", wide, 0.51)):
+                x = x.astype(dt)
+                want = getattr(np, {"cbrt": "cbrt"}.get(name, "arc" + name[1:]))(x.astype(wider))
+                got = apply(self, getattr(mk, name), x).astype(wider)
+                unit_of = np.spacing(np.abs(want).astype(dt)).astype(wider)
+                self.assertLessEqual(float(np.max(np.abs(got - want) / unit_of)), bound, (name, dt))
+
     def test_halves_and_ints(self):
         x = np.float16([0.1, 0.5, -0.25])
         np.testing.assert_allclose(apply(self, mk.asin, x), np.arcsin(x.astype(np.float32)), rtol=1e-3)

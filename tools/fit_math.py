@@ -84,6 +84,17 @@ def fit(name, f, lo, hi, powers, bits, w=lambda x: mp.mpf(1), fixed=None):
     sys.stdout.flush()
 
 
+def interpolate(name, f, lo, hi, n, bits):
+    """The polynomial of n coefficients that meets f at Chebyshev's nodes, rounded at once: where its error is far below the rounding of its sum, nothing better is needed."""
+    xs = [(lo + hi) / 2 + (hi - lo) / 2 * mp.cos(mp.pi * (2 * k + 1) / (2 * n)) for k in range(n)]
+    c = mp.lu_solve(mp.matrix([[x**j for j in range(n)] for x in xs]), mp.matrix([f(x) for x in xs]))
+    c = [round_to(c[i], bits) for i in range(n)]
+    grid = [lo + (hi - lo) * k / 500 for k in range(1, 501)]
+    worst = max(abs(sum(ci * x**j for j, ci in enumerate(c)) - f(x)) for x in grid)
+    print(f"/* {name}: error {mp.nstr(worst, 3)} = 2^{mp.nstr(mp.log(worst, 2), 4)} */")
+    print("{" + ", ".join(mp.nstr(v, 10 if bits <= 24 else 18, strip_zeros=False) for v in c) + "},")
+
+
 one = mp.mpf(1)
 ln2h = mp.log(2) / 2
 sq = mp.sqrt(2)
@@ -116,6 +127,11 @@ def cos_tail(z):  # (cos x - 1 + x^2/2) / x^4
     return (mp.cos(x) - 1 + z / 2) / z**2 if z > mp.mpf(10) ** -10 else one / 24 - z / 720
 
 
+def tan_tail(z):  # (tan x - x) / x^3
+    x = mp.sqrt(z)
+    return (mp.tan(x) - x) / (x * z) if z > mp.mpf(10) ** -12 else one / 3 + z * 2 / 15
+
+
 def tanh_tail(z):
     x = mp.sqrt(z)
     return (mp.tanh(x) - x) / (x * z) if z > mp.mpf(10) ** -12 else -one / 3 + z * 2 / 15
@@ -125,6 +141,20 @@ def erf_tail(z):  # (erf(x)/x - 2/sqrt(pi)) / x^2
     x = mp.sqrt(z)
     c = 2 / mp.sqrt(mp.pi)
     return (mp.erf(x) / x - c) / z if z > mp.mpf(10) ** -15 else -c / 3 + z * c / 10
+
+
+def atan_tail(z):  # (atan(x)/x - 1) / x^2
+    x = mp.sqrt(z)
+    return (mp.atan(x) / x - 1) / z if z > mp.mpf(10) ** -12 else -one / 3 + z / 5
+
+
+def asin_tail(z):  # (asin(x)/x - 1) / x^2
+    x = mp.sqrt(z)
+    return (mp.asin(x) / x - 1) / z if z > mp.mpf(10) ** -12 else one / 6 + z * 3 / 40
+
+
+def log2_s(z):  # log2((1+s)/(1-s)) = 2/ln2 (s + s^3/3 + s^5 R(s^2)): what stands for R, with its factor
+    return 2 / mp.log(2) * mp.nsum(lambda j: z**j / (2 * j + 5), [0, 60])
 
 
 def log_erfc(x):
@@ -157,11 +187,20 @@ TASKS = {
     "cos32": lambda: fit("cos32", cos_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(4), 24),
     "sin64": lambda: fit("sin64", sin_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(8), 53),
     "cos64": lambda: fit("cos64", cos_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(8), 53),
+    "tan32": lambda: interpolate("tan32", tan_tail, mp.mpf(0), (mp.pi / 4) ** 2 * 1.0001, 7, 24),
+    "tan64": lambda: interpolate("tan64", tan_tail, mp.mpf(0), (mp.pi / 4) ** 2 * 1.0001, 15, 53),
     "tanh32": lambda: fit("tanh32", tanh_tail, mp.mpf(0), one, range(8), 24),
     "erf32": lambda: fit("erf32", erf_tail, mp.mpf(0), mp.mpf("0.77"), range(7), 24),
     "erf64": lambda: fit("erf64", erf_tail, mp.mpf(0), one, range(14), 53),
     "erfc32": lambda: fit("erfc32", lambda x: log_erfc(x + 1), -mp.mpf("0.3"), mp.mpf(3), range(11), 24, w=lambda x: mp.erfc(x + 1)),
     "erfc64": lambda: fit("erfc64", log_erfc_t, t_of(1), t_of(6), range(20), 53, w=lambda t: mp.erfc(mp.mpf("2.5") * (1 + t) / (1 - t))),
+    "atan32": lambda: fit("atan32", atan_tail, mp.mpf(0), one, range(9), 24, w=lambda z: z + mp.mpf("0.01")),
+    "atan64": lambda: interpolate("atan64", atan_tail, mp.mpf(0), one, 22, 53),
+    "asin32": lambda: fit("asin32", asin_tail, mp.mpf(0), one / 4, range(5), 24, w=lambda z: z + mp.mpf("0.01")),
+    "asin64": lambda: interpolate("asin64", asin_tail, mp.mpf(0), one / 4, 13, 53),
+    "pow32": lambda: interpolate("pow32", log2_s, mp.mpf(0), ((sq - 1) / (sq + 1)) ** 2, 4, 24),
+    "pow64": lambda: interpolate("pow64", log2_s, mp.mpf(0), ((sq - 1) / (sq + 1)) ** 2, 10, 53),
+    "cbrt": lambda: fit("cbrt", lambda x: 1 / mp.cbrt(x), sq / 4, sq * 2, range(6), 24, w=mp.cbrt),
 }
 
 if __name__ == "__main__":

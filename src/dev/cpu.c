@@ -582,6 +582,7 @@ static dev_limits limits(eas_device *d)
                         .i64_atomics = true,
                         .unified = true,
                         .bf16_products = isa_bf16(),
+                        .sort_bytes = isa_vector_bytes(),
                         .tile = {best, {wide ? gen_tile_rows(registers, vectors) : 0, vectors * bytes}}};
 }
 

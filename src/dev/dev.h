@@ -39,6 +39,8 @@ typedef struct dev_limits { /* as read from the device; 0: no such limit */
     bool f64, f16, i64_atomics;
     bool unified; /* host and device share memory: no copy is needed */
     dev_tile tile[DEV_TILES]; /* the best first; 0 rows: none, or no further one */
+    int sort_bytes; /* of the vectors that the host sorts rows of this device with (native_sorts); 0: it does
+                       not */
     bool bf16_products; /* blocks of bf16 are multiplied as they are, without a pass that widens them */
 } dev_limits;
 

@@ -91,6 +91,7 @@ typedef struct fusion {
     const uint8_t *cuts;
     dev_tile tile[DEV_TILES]; /* of the device, dev_limits */
     bool bf16_products; /* likewise */
+    int sort_bytes;     /* likewise */
     int variant; /* of the choices that lowering makes: 0 is what it thinks best, see VARIANTS */
     bool oom; /* some list could not grow: what there is is not all */
     uint32_t *uses; /* per node: how many inputs it is */
@@ -360,6 +361,8 @@ int scatter_parts(const pnode *p); /* kernels: what is large is copied by one, a
 uint32_t scatter_copies(const lowering *w);
 void lower_sort(lowering *w);
 void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom);
+/* Are these rows sorted by a function of the host's (src/native/sort.c) instead of by a kernel? */
+bool sort_by_host(const fusion *f, const pnode *p);
 void lower_compact(lowering *w);
 void lower_concat(lowering *w);
 bool concat_copies(const pgraph *g, const pnode *p); /* is it better copied than chosen element by element? */

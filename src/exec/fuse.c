@@ -345,7 +345,8 @@ static void push_core(fusion *f, uint32_t i)
         read_in_place(f, pass_at(f->g, p->in[0])->in[0]);
     }
     for (int k = 0; k < p->nin; k++) {
-        if ((p->kind == KIND_CALL || p->kind == KIND_CONTROL || p->kind == KIND_COLLECTIVE) &&
+        if ((p->kind == KIND_CALL || p->kind == KIND_CONTROL || p->kind == KIND_COLLECTIVE ||
+             sort_by_host(f, p)) &&
             pass_at(f->g, p->in[k])->kind != KIND_CONST)
             f->at[p->in[k]].root = true; /* it is read from memory, whoever else uses it */
         fuse_push(f, p->in[k], q->group, p->kind == KIND_SCAN && k == 0 && !p->words[1] ? q->map : NULL,
@@ -602,23 +603,29 @@ static void order_folds(fusion *f)
 
 /* Packing is worth it for large products: both factors are laid out for the device's register tiles before
  * they are multiplied. */
-static void choose_packed(fusion *f, eas_device *d)
+static void choose_packed(fusion *f)
 {
-    const dev_limits l = d->limits(d);
-    memcpy(f->tile, l.tile, sizeof f->tile);
-    f->bf16_products = l.bf16_products;
     for (uint32_t i = 1; i < f->groups.len; i++)
         f->groups.at[i].packed = pack_wanted(f, &f->groups.at[i]) && !conv_rows(f, &f->groups.at[i]) &&
                                  !conv_gradient_rows(f, &f->groups.at[i]);
 }
 
+static eas_status fuse_all(fusion *f, uint32_t nroots, const uint32_t *roots);
+
 eas_status fuse_for(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit,
                     const uint8_t *cuts, eas_device *d, int variant)
 {
-    eas_status st = fuse(f, g, nroots, roots, limit, cuts);
-    f->variant = variant;
+    const dev_limits l = d->limits(d);
+    *f = (fusion){.g = g,
+                  .limit = limit,
+                  .cuts = cuts,
+                  .variant = variant,
+                  .bf16_products = l.bf16_products,
+                  .sort_bytes = l.sort_bytes};
+    memcpy(f->tile, l.tile, sizeof f->tile);
+    eas_status st = fuse_all(f, nroots, roots);
     if (!st)
-        choose_packed(f, d);
+        choose_packed(f);
     return st;
 }
 
@@ -626,6 +633,12 @@ eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roo
                 const uint8_t *cuts)
 {
     *f = (fusion){.g = g, .limit = limit, .cuts = cuts};
+    return fuse_all(f, nroots, roots);
+}
+
+static eas_status fuse_all(fusion *f, uint32_t nroots, const uint32_t *roots)
+{
+    const pgraph *g = f->g;
     group none = {0};
     f->at = calloc(g->n.len, sizeof *f->at);
     if (!f->at || !vec_push(&f->groups, none))
@@ -647,7 +660,7 @@ eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roo
             f->at[i].root = true;
             f->uses[i]++;
         }
-    eas_status st = limit > 8 ? match_backs(f) : EAS_OK;
+    eas_status st = f->limit > 8 ? match_backs(f) : EAS_OK;
     if (st)
         return st;
     for (uint32_t i = g->n.len - 1; i > 0 && !f->oom; i--) {

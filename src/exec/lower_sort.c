@@ -1,5 +1,7 @@
 /* lower_sort.c: sort and argsort along an axis. A program sorts one row; equal elements keep their order, NaN
- * comes last. A result that is shorter than the row has its first elements.
+ * comes last. A result that is shorter than the row has its first elements. On the cpu, rows of 32 and 64-bit
+ * numbers are sorted by a function of the host's where there are vectors for it (sort_by_host); kernels do
+ * the rest:
  *
  * Elements become unsigned keys of the same order. Many rows of up to a thousand elements: a network
  * (by_network), with rows as lanes. Other short rows: each element counts those that come before it, which is
@@ -7,6 +9,8 @@
  * arrays of scratch memory. The first few of a long row: top-k by repeated selection of the minimum.
  */
 #include "exec.h"
+
+#include "../native/native.h"
 
 #include <math.h>
 
@@ -78,6 +82,14 @@ void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom)
                    {.what = USE_SCRATCH, .dim = all, .dtype = EAS_I64}};
     for (int i = 0; i < (first_few(g, p) ? 1 : is_arg(p) ? 5 : 3); i++)
         *oom |= !vec_push(out, list[i]);
+}
+
+bool sort_by_host(const fusion *f, const pnode *p)
+{
+    enum { LEAST = 65 };
+    return f->sort_bytes && p->kind == KIND_SORT && !is_arg(p) && !first_few(f->g, p) &&
+           p->words[0] == p->rank - 1 && dim_known(length(f->g, p)) && length(f->g, p) >= LEAST &&
+           native_sorts((int)eas_dtype_size((eas_dtype)p->dtype), f->sort_bytes);
 }
 
 /* ---- keys ---- */

@@ -7,6 +7,8 @@
  */
 #include "exec.h"
 
+#include "../native/native.h"
+
 /* ---- making ---- */
 
 typedef struct making {
@@ -273,6 +275,26 @@ static eas_status add_native(making *m, uint32_t node)
     return st ? st : native_new(e, &m->steps.at[m->steps.len - 1].native);
 }
 
+/* Rows that the host sorts. */
+static eas_status add_sort(making *m, uint32_t node)
+{
+    const pnode *p = pass_at(m->g, node);
+    const eas_dtype dt = (eas_dtype)p->dtype;
+    const eas_dim numbers[] = {eas_dtype_kind(dt),    (eas_dim)eas_dtype_size(dt),
+                               m->f->sort_bytes,      shape_count(p->rank - 1, p->shape),
+                               p->shape[p->rank - 1], p->words[1] != 0};
+    const int n = (int)(sizeof numbers / sizeof *numbers);
+    const node_extra e = {
+        .native = native_find("sort"), .nnumbers = n, .numbers = (eas_dim *)(uintptr_t)numbers};
+    struct plan_arg in = {.what = USE_NODE, .dtype = p->dtype, .index = slot_for(m, p->in[0])};
+    const uint32_t out = slot_for(m, node);
+    if (in.index == SLOT_NONE || out == SLOT_NONE)
+        return base_fail_oom(sizeof(slot));
+    m->p->symbolic |= dim_is_expr(numbers[3]);
+    eas_status st = add_step(m, NULL, (eas_dim[3]){1, 1, 1}, 1, &in, -1, out);
+    return st ? st : native_new(&e, &m->steps.at[m->steps.len - 1].native);
+}
+
 static eas_status add_lowered(making *m, uint32_t grp, int part)
 {
     kernel_use u;
@@ -297,6 +319,8 @@ static eas_status add_group(making *m, uint32_t grp)
         case KIND_COLLECTIVE: return add_collective(m, g->core);
         default: return add_control(m, g->core);
         }
+    if (g->kind == GROUP_SORT && sort_by_host(m->f, pass_at(m->g, g->core)))
+        return add_sort(m, g->core);
     if (g->kind == GROUP_ALIAS) {
         const pnode *p = pass_at(m->g, g->core);
         m->slot_of[g->core] = m->slot_of[p->in[0]] + (uint32_t)p->words[0];

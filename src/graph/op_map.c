@@ -398,25 +398,7 @@ eas_value emit_gelu(eas_builder *b, const eas_value *x, eas_dtype dt)
 
 /* ---- functions that the IR does not have ---- */
 
-static const double PI = 3.14159265358979323846, LN2 = 0.69314718055994530942;
-
-/* t / (1 + sqrt(1 + t*t)): the tangent of half the angle */
-static eas_value half_angle(eas_builder *b, eas_value t, eas_dtype dt)
-{
-    eas_value one = num(b, dt, 1);
-    return quo(b, t, add(b, one, op1(b, "sqrt", add(b, mul(b, t, t), one))));
-}
-
-/* atan of 0 <= t <= 1: two halvings leave at most tan(pi/16), where the series ends soon. */
-static eas_value atan_unit(eas_builder *b, eas_value t, eas_dtype dt)
-{
-    int terms = dt == EAS_F64 ? 12 : 5;
-    eas_value h = half_angle(b, half_angle(b, t, dt), dt), z = mul(b, h, h),
-              p = num(b, dt, (terms & 1 ? -1.0 : 1.0) / (2 * terms + 1));
-    for (int k = terms - 1; k >= 1; k--)
-        p = add(b, mul(b, p, z), num(b, dt, (k & 1 ? -1.0 : 1.0) / (2 * k + 1)));
-    return mul(b, num(b, dt, 4), add(b, h, mul(b, mul(b, h, z), p)));
-}
+static const double LN2 = 0.69314718055994530942;
 
 static eas_value with_sign(eas_builder *b, eas_value size, eas_value sign, eas_dtype dt)
 {
@@ -434,45 +416,25 @@ eas_value emit_copysign(eas_builder *b, const eas_value *x, eas_dtype dt)
     return with_sign(b, x[0], x[1], dt);
 }
 
-static eas_value arc_tangent(eas_builder *b, eas_value x, eas_dtype dt)
+static eas_value inverse(eas_builder *b, ir_inverse_fn fn, const eas_value *x, eas_dtype dt)
 {
-    eas_value a = op1(b, "abs", x), one = num(b, dt, 1), big = op2(b, "gt", a, one);
-    eas_value r = atan_unit(b, pick(b, big, quo(b, one, a), a), dt);
-    return with_sign(b, pick(b, big, sub(b, num(b, dt, PI / 2), r), r), x, dt);
+    (void)dt;
+    return ir_inverse(b, fn, x[0], 0);
 }
-eas_value emit_atan(eas_builder *b, const eas_value *x, eas_dtype dt)
-{
-    eas_value r = arc_tangent(b, x[0], dt);
-    return pick(b, op1(b, "isnan", x[0]), x[0], r);
-}
+eas_value emit_asin(eas_builder *b, const eas_value *x, eas_dtype dt) { return inverse(b, IR_ASIN, x, dt); }
+eas_value emit_acos(eas_builder *b, const eas_value *x, eas_dtype dt) { return inverse(b, IR_ACOS, x, dt); }
+eas_value emit_atan(eas_builder *b, const eas_value *x, eas_dtype dt) { return inverse(b, IR_ATAN, x, dt); }
+eas_value emit_cbrt(eas_builder *b, const eas_value *x, eas_dtype dt) { return inverse(b, IR_CBRT, x, dt); }
 
-static eas_value around_one(eas_builder *b, eas_value x, const char *how, eas_dtype dt)
-{
-    return op2(b, how, num(b, dt, 1), x);
-}
-
-eas_value emit_asin(eas_builder *b, const eas_value *x, eas_dtype dt)
-{
-    eas_value y =
-        quo(b, x[0], op1(b, "sqrt", mul(b, around_one(b, x[0], "sub", dt), around_one(b, x[0], "add", dt))));
-    return emit_atan(b, &y, dt);
-}
-eas_value emit_acos(eas_builder *b, const eas_value *x, eas_dtype dt)
-{
-    eas_value y = op1(b, "sqrt", quo(b, around_one(b, x[0], "sub", dt), around_one(b, x[0], "add", dt)));
-    return mul(b, num(b, dt, 2), emit_atan(b, &y, dt));
-}
-
-/* The angle from the smaller over the larger leg, then its octant. */
 eas_value emit_atan2(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
-    eas_value ay = op1(b, "abs", x[0]), ax = op1(b, "abs", x[1]), zero = num(b, dt, 0), one = num(b, dt, 1);
-    eas_value lo = op2(b, "min", ay, ax), hi = op2(b, "max", ay, ax);
-    eas_value t = pick(b, op2(b, "eq", lo, hi), pick(b, op2(b, "eq", hi, zero), zero, one), quo(b, lo, hi));
-    eas_value r = atan_unit(b, t, dt);
-    r = pick(b, op2(b, "gt", ay, ax), sub(b, num(b, dt, PI / 2), r), r);
-    r = pick(b, emit_signbit(b, &x[1], dt), sub(b, num(b, dt, PI), r), r);
-    return pick(b, op1(b, "isnan", hi), hi, with_sign(b, r, x[0], dt));
+    int64_t shape[4];
+    const int rank = eas_value_shape(b, add(b, x[0], x[1]), shape);
+    eas_value v[2];
+    for (int i = 0; i < 2; i++)
+        v[i] = rank ? eas_builder_broadcast(b, x[i], rank, shape) : x[i];
+    (void)dt;
+    return ir_inverse(b, IR_ATAN2, v[0], v[1]);
 }
 
 eas_value emit_hypot(eas_builder *b, const eas_value *x, eas_dtype dt)
@@ -528,21 +490,6 @@ eas_value emit_atanh(eas_builder *b, const eas_value *x, eas_dtype dt)
 eas_value emit_log10(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
     return mul(b, op1(b, "log2", x[0]), num(b, dt, 0.30102999566398119521));
-}
-
-/* The cube root of a power of two near |x|, improved by Newton's method until nothing changes; the sign of x.
- */
-eas_value emit_cbrt(eas_builder *b, const eas_value *x, eas_dtype dt)
-{
-    eas_value a = op1(b, "abs", x[0]), third = num(b, dt, 1.0 / 3), zero = num(b, dt, 0);
-    eas_value r = op1(b, "exp2", mul(b, op1(b, "log2", a), third));
-    for (int i = 0; i < (dt == EAS_F64 ? 2 : 1); i++) { /* r -= (r - a / r^2) / 3 */
-        eas_value q = op2(b, "div", op2(b, "div", a, r), r);
-        r = sub(b, r, mul(b, sub(b, r, q), third));
-    }
-    eas_value plain = op2(b, "or", op2(b, "eq", a, zero), op2(b, "eq", a, num(b, dt, INFINITY)));
-    eas_value signed_[2] = {pick(b, plain, a, r), x[0]};
-    return pick(b, op1(b, "isnan", x[0]), x[0], emit_copysign(b, signed_, dt));
 }
 
 eas_value emit_logaddexp(eas_builder *b, const eas_value *x, eas_dtype dt)

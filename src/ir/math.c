@@ -68,18 +68,6 @@ static uint32_t do_exp(maths *m, uint32_t x)
     return scale(m, add(m, fma3(m, mul(m, r, r), HORNER(m, r, EXP64), r), num(m, 1)), n);
 }
 
-/* e^(hi + lo) as a pair times 2^n: for functions that go on computing */
-static pair exp_pair(maths *m, uint32_t hi, uint32_t lo, rounded *n)
-{
-    uint32_t rl, r = reduce_exp(m, hi, n, &rl);
-    if (lo)
-        rl = add(m, rl, lo);
-    /* e^(r+rl) = 1 + r + tail + rl e^r */
-    pair s = fast_two_sum(m, num(m, 1), r);
-    uint32_t tail = exp_tail(m, r), rest = add(m, s.lo, add(m, tail, fma3(m, rl, add(m, r, tail), rl)));
-    return fast_two_sum(m, s.hi, rest);
-}
-
 static uint32_t do_exp2(maths *m, uint32_t x)
 {
     uint32_t c = exponent(m, x, 1), p;
@@ -123,7 +111,7 @@ static const double LOG32[] = {0.3333333433,  -0.2499998361, 0.1999964863,  -0.1
 
 /* x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for positive normal x. In f64 the exponent becomes a float
  * by its bits: vector units have no conversion of 64 bits and no signed shift of them. */
-static uint32_t split_normal(maths *m, uint32_t x, uint32_t *k)
+uint32_t math_split(maths *m, uint32_t x, uint32_t *k)
 {
     const int64_t root = m->wide ? 0x3fe6a09e667f3bcd : 0x3f3504f3,
                   mant = m->wide ? ((int64_t)1 << 52) - 1 : 0x7fffff, lift = (int64_t)1024 << 52;
@@ -146,7 +134,7 @@ static uint32_t split_log(maths *m, uint32_t x, uint32_t *k)
 {
     uint32_t tiny = lt(m, x, num2(m, 0x1p-126, 0x1p-1022)),
              up = pick(m, tiny, num2(m, 0x1p25, 0x1p54), num(m, 1));
-    uint32_t f = split_normal(m, mul(m, x, up), k);
+    uint32_t f = math_split(m, mul(m, x, up), k);
     *k = sub(m, *k, pick(m, tiny, num2(m, 25, 54), num(m, 0)));
     return f;
 }
@@ -180,7 +168,7 @@ static uint32_t log_special(maths *m, uint32_t x, uint32_t y)
 
 uint32_t math_log_normal(maths *m, uint32_t x)
 {
-    uint32_t k, f = split_normal(m, x, &k), y = log_rest(m, f);
+    uint32_t k, f = math_split(m, x, &k), y = log_rest(m, f);
     y = fma3(m, k, num2(m, LN2_LO32, LN2_LO64), y);
     if (!m->wide)
         return fma3(m, k, num(m, LN2_HI32), add(m, f, y));
@@ -233,8 +221,8 @@ static uint32_t do_log1p(maths *m, uint32_t x)
     /* there the correction is nothing */
     uint32_t far = num2(m, 100, 1000), kk = pick(m, gt(m, k, far), far, k);
     uint32_t d = mul(m, u.lo, power_of_two(m, to_int(m, neg(m, kk))));
-    /* log(1+f+d) = log(1+f) + d/(1+f) */
-    uint32_t corr = mul(m, d, m->wide ? quo(m, one, add(m, one, f)) : fma3(m, f, sub(m, f, one), one));
+    /* log(1+f+d) = log(1+f) + d/(1+f), about d (1 - f + f^2) */
+    uint32_t corr = mul(m, d, fma3(m, f, sub(m, f, one), one));
     uint32_t y = add(m, log_rest(m, f), corr);
     y = fma3(m, k, num2(m, LN2_LO32, LN2_LO64), y);
     pair s = fast_two_sum(m, mul(m, k, num2(m, LN2_HI32, LN2_HI64)), f);
@@ -351,14 +339,6 @@ static const double ERFC64[] = {
     0.0837006850303357031, 0.0775374769574869449,    0.0700828827012026784,  0.0548034857669940159,
     0.0276627194350522985, -0.000723799467398169986, -0.0116639014158149788, -0.00550806315844353921};
 
-/* -log(erfc(a)) for a past the first interval, as a pair, in f64 */
-static pair erfc_exponent(maths *m, uint32_t a)
-{
-    uint32_t c = num(m, 2.5), t = quo(m, sub(m, a, c), add(m, a, c));
-    pair sq = two_mul(m, a, a), s = fast_two_sum(m, sq.hi, HORNER(m, t, ERFC64));
-    return (pair){s.hi, add(m, s.lo, sq.lo)};
-}
-
 /* 1 - e^-g. In f32 e^-g is at most 0.26, so that its own errors count for a quarter of what they are, and a
  * plain exponential will do, of an exponent whose last rounding is undone. */
 static uint32_t far_erf32(maths *m, uint32_t c)
@@ -372,13 +352,14 @@ static uint32_t far_erf32(maths *m, uint32_t c)
     return fma3(m, neg(m, HORNER(m, r, EXP32_WHOLE)), power_of_two(m, whole_of(m, n)), num(m, 1));
 }
 
-static uint32_t far_erf64(maths *m, uint32_t c)
+/* The same in f64, where e^-g is at most 0.16 and even g's rounding counts for little. */
+static uint32_t far_erf64(maths *m, uint32_t a)
 {
     rounded n;
-    pair g = erfc_exponent(m, c), e = exp_pair(m, neg(m, g.hi), neg(m, g.lo), &n);
-    uint32_t p2 = power_of_two(m, whole_of(m, n));
-    pair rest_of_one = fast_two_sum(m, num(m, 1), neg(m, mul(m, e.hi, p2)));
-    return add(m, rest_of_one.hi, fma3(m, neg(m, e.lo), p2, rest_of_one.lo));
+    uint32_t c = num(m, 2.5), t = quo(m, sub(m, a, c), add(m, a, c)), one = num(m, 1);
+    uint32_t g = fma3(m, a, a, HORNER(m, t, ERFC64)), r = reduce_exp(m, neg(m, g), &n, NULL);
+    uint32_t e = add(m, fma3(m, mul(m, r, r), HORNER(m, r, EXP64), r), one);
+    return fma3(m, neg(m, e), power_of_two(m, whole_of(m, n)), one);
 }
 
 static uint32_t do_erf(maths *m, uint32_t x)
@@ -397,32 +378,31 @@ static uint32_t do_erf(maths *m, uint32_t x)
 
 /* ---- powers ---- */
 
-/* log(x) for positive finite x as a pair good to about 30 (70) bits: 2 atanh(s), s = f/(2+f), the cubic
- * term in pairs too */
-static pair log_pair(maths *m, uint32_t x)
+/* log2(x) for positive finite x = 2^k (1 + f) as a pair good to about 33 (68) bits: with s = f / (2 + f) and
+ * z = s^2 it is k + s (C0 + z (C1 + z R(z))), where C0, C1, s and z are pairs. The one division is a
+ * reciprocal, which also divides what s leaves. */
+static pair log2_pair(maths *m, uint32_t x)
 {
+    static const double R32[] = {0.5770780444, 0.4122000635, 0.3203470409, 0.2758484483};
+    static const double R64[] = {0.577078016355585310, 0.412198583111132388, 0.320598897975324260,
+                                 0.262308189252946800, 0.221953083123788475, 0.192359350151036279,
+                                 0.169727954930971370, 0.151904063730071426, 0.136218316004261902,
+                                 0.143854026537102969};
     uint32_t k, f = split_log(m, x, &k);
     pair d = fast_two_sum(m, num(m, 2), f);
-    uint32_t sh = quo(m, f, d.hi), sl = quo(m, sub(m, fma3(m, neg(m, sh), d.hi, f), mul(m, sh, d.lo)), d.hi);
-    pair s = fast_two_sum(m, sh, sl), z = pair_mul(m, s, s);
-    /* log(1+f) = 2s + s z (2/3 + z R(z)) */
-    static const double R32[] = {2 / 5.0, 2 / 7.0, 2 / 9.0, 2 / 11.0, 2 / 13.0};
-    static const double R64[] = {2 / 5.0,  2 / 7.0,  2 / 9.0,  2 / 11.0, 2 / 13.0, 2 / 15.0,
-                                 2 / 17.0, 2 / 19.0, 2 / 21.0, 2 / 23.0, 2 / 25.0, 2 / 27.0};
-    pair third = {num2(m, 0.6666666865348816, 0.6666666666666666),
-                  num2(m, -1.9868215517249155e-08, 3.700743415417188e-17)};
-    uint32_t zr = mul(m, z.hi, HORNER2(m, z.hi, R32, R64));
-    pair c = fast_two_sum(m, third.hi, zr);
-    c = fast_two_sum(m, c.hi, add(m, c.lo, third.lo));
-    pair cubic = pair_mul(m, pair_mul(m, s, z), c);
-    pair two_s = {add(m, s.hi, s.hi), add(m, s.lo, s.lo)};
-    pair l = fast_two_sum(m, two_s.hi, cubic.hi);
-    l.lo = add(m, l.lo, add(m, two_s.lo, cubic.lo));
-    /* plus k ln2 */
-    pair kl = two_mul(m, k, num2(m, 0.6931471824645996, 0.6931471805599453));
-    kl.lo = fma3(m, k, num2(m, -1.9046542121259336e-09, 2.3190468138462996e-17), kl.lo);
-    pair t = two_sum(m, kl.hi, l.hi);
-    return fast_two_sum(m, t.hi, add(m, t.lo, add(m, kl.lo, l.lo)));
+    uint32_t r = quo(m, num(m, 1), d.hi), sh = mul(m, f, r), minus = neg(m, sh);
+    const pair s = {sh, mul(m, fma3(m, minus, d.lo, fma3(m, minus, d.hi, f)), r)};
+    pair z = two_mul(m, sh, sh);
+    z.lo = fma3(m, add(m, sh, sh), s.lo, z.lo);
+    const pair c0 = {num2(m, 2.885390043258667, 2.8853900817779268),
+                     num2(m, 3.8519260670000222e-8, 4.0710547481862066e-17)},
+               c1 = {num2(m, 0.96179670095443726, 0.96179669392597555),
+                     num2(m, -7.0284618125526777e-9, 5.0577616648125907e-17)};
+    pair c = fast_two_sum(m, c1.hi, mul(m, z.hi, HORNER2(m, z.hi, R32, R64)));
+    pair w = two_mul_pair(m, z, (pair){c.hi, add(m, c.lo, c1.lo)}), t = fast_two_sum(m, c0.hi, w.hi);
+    pair l = two_mul_pair(m, s, (pair){t.hi, add(m, t.lo, add(m, c0.lo, w.lo))});
+    pair sum = fast_two_sum(m, k, l.hi); /* k is 0 or larger than l */
+    return (pair){sum.hi, add(m, sum.lo, l.lo)};
 }
 
 static uint32_t is_whole(maths *m, uint32_t y) { return same(m, irb_op(m->b, IR_TRUNC, y, 0, 0), y); }
@@ -450,17 +430,34 @@ static uint32_t pow_special(maths *m, uint32_t x, uint32_t y, uint32_t r)
     return pick(m, op2(m, IR_OR, same(m, y, zero), same(m, x, one)), one, r);
 }
 
+/* 2^(n + r + lo) without the factor 2^n; r is exact and |r| at most 1/2. All but the last sum are done with
+ * what they lose, so that a power that is a number of the dtype comes out as that number. */
+static uint32_t exp2_rest(maths *m, uint32_t r, uint32_t lo)
+{
+    pair t = fast_two_sum(m, r, lo);
+    uint32_t ln2 = num2(m, 0.6931471824645996, 0.6931471805599453),
+             ln2_low = num2(m, -1.9046542121259336e-09, 2.3190468138462996e-17);
+    pair a = two_mul(m, t.hi, ln2), s = fast_two_sum(m, num(m, 1), a.hi);
+    uint32_t low = fma3(m, t.hi, ln2_low, fma3(m, t.lo, ln2, a.lo));
+    return add(m, s.hi, add(m, s.lo, add(m, exp_tail(m, a.hi), low)));
+}
+
+/* Infinity or NaN? */
+static uint32_t endless(maths *m, uint32_t x)
+{
+    return op2(m, IR_GE, as_ubits(m, mag(m, x)),
+               bits_num(m, m->wide ? (uint64_t)0x7ff << 52 : (uint64_t)0xff << 23));
+}
+
+/* Factors that are not positive and normal and exponents that are not finite are looked at apart (rare.c). */
 static uint32_t do_pow(maths *m, uint32_t x, uint32_t y)
 {
-    pair l = log_pair(m, mag(m, x)), p = two_mul(m, y, l.hi);
-    p.lo = fma3(m, y, l.lo, p.lo);
-    double lo = m->wide ? -746 : -104, hi = m->wide ? 710 : 89;
-    uint32_t inside = both(m, gt(m, p.hi, num(m, lo)), lt(m, p.hi, num(m, hi)));
-    rounded n;
-    uint32_t h = clamp(m, p.hi, lo, hi), lw = pick(m, inside, p.lo, num(m, 0));
-    pair e = exp_pair(m, h, lw, &n);
-    /* e.hi + e.lo rounds once here; scaling is exact unless the result is subnormal */
-    return pow_special(m, x, y, scale(m, add(m, e.hi, e.lo), n));
+    pair l = log2_pair(m, mag(m, x)), p = two_mul(m, y, l.hi);
+    uint32_t h = m->wide ? clamp(m, p.hi, -1080, 1030) : clamp(m, p.hi, -155, 135);
+    uint32_t low = pick(m, same(m, h, p.hi), fma3(m, y, l.lo, p.lo), num(m, 0));
+    const rounded n = round_to(m, h, 1);
+    uint32_t r = scale(m, exp2_rest(m, sub(m, h, n.f), low), n);
+    return pick(m, op2(m, IR_OR, not_normal(m, x), endless(m, y)), pow_special(m, x, y, r), r);
 }
 
 /* ---- any number times a power of two ---- */
@@ -510,13 +507,9 @@ static uint32_t spell_keeping(eas_builder *b, uint16_t op, uint32_t x, uint32_t 
     if (b->status)
         return 0;
     ir_type t = ir_typeof(b->ir, x);
-    bool half = t.dtype == EAS_F16 || t.dtype == EAS_BF16;
-    maths m = {.b = b,
-               .t = half ? ir_with_dtype(t, EAS_F32) : t,
-               .wide = t.dtype == EAS_F64,
-               .ldexp = (keep & IR_KEEP_LDEXP) != 0};
-    m.it = ir_with_dtype(t, m.wide ? EAS_I64 : EAS_I32);
-    m.ut = ir_with_dtype(t, m.wide ? EAS_U64 : EAS_U32);
+    maths m = maths_of(b, x);
+    const bool half = t.dtype != m.t.dtype;
+    m.ldexp = (keep & IR_KEEP_LDEXP) != 0;
     if (half) {
         x = irb_to(b, IR_CAST, m.t, x);
         y = y ? irb_to(b, IR_CAST, m.t, y) : 0;

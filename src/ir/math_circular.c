@@ -11,21 +11,18 @@ static const double COS64[] = {0.0416666666666666644,    -0.00138888888888863632
                                -2.75573139004037571e-7,  2.08741852959921288e-9,  -1.08288967823338562e-11,
                                -7.43257080251341208e-13, 3.80507161523310166e-13};
 
+static const double TAN32[] = {0.3333333433,   0.1333323121,   0.05399448052, 0.02162100188,
+                               0.009962585755, 0.001184620196, 0.003843555925};
+static const double TAN64[] = {0.333333333333333315,     0.133333333333330001,      0.0539682539686560797,
+                               0.0218694885170470504,    0.00886323600411628200,    0.00359212097188211458,
+                               0.00145590281619053944,   0.000589575142274228374,   0.000241228291838821110,
+                               0.0000899795125902827877, 0.0000555995410830108423,  -0.0000110300805327252717,
+                               0.0000365313166410872580, -0.0000183235190643641840, 8.48531607270132269e-6};
+
 typedef struct angle {
     pair r;
     uint32_t q;
 } angle; /* x = r + q pi/2, |r| <= pi/4 and a little; q an integer */
-
-/* pi/2 in three parts; x - q*A is exact. Good while q has few bits. */
-static angle reduce_small(maths *m, uint32_t x)
-{
-    uint32_t q = nearest(m, mul(m, x, num(m, 0.63661977236758134308)));
-    uint32_t r = fma3(m, q, num2(m, -1.5707963705062866, -1.5707963267948966), x);
-    pair p = two_mul(m, q, num2(m, -4.371138828673793e-08, 6.123233995736766e-17));
-    pair d = two_sum(m, r, neg(m, p.hi));
-    uint32_t lo = sub(m, d.lo, fma3(m, q, num2(m, -1.7151245100058819e-15, -1.4973849048591698e-33), p.lo));
-    return (angle){fast_two_sum(m, d.hi, lo), to_int(m, q)};
-}
 
 /* 2/pi, 32 bits a word, after a word of zeros */
 static const uint32_t TWO_OVER_PI[] = {
@@ -114,29 +111,6 @@ static angle reduce_large(maths *m, uint32_t x)
     return (angle){r, pick(m, minus, neg(m, qi), qi)};
 }
 
-static angle reduce_angle(maths *m, uint32_t x)
-{
-    angle a = reduce_small(m, x), b = reduce_large(m, x);
-    uint32_t big = gt(m, mag(m, x), num2(m, 0x1p18, 0x1p40));
-    return (angle){{pick(m, big, b.r.hi, a.r.hi), pick(m, big, b.r.lo, a.r.lo)}, pick(m, big, b.q, a.q)};
-}
-
-static pair sin_pair(maths *m, pair r)
-{
-    uint32_t z = mul(m, r.hi, r.hi), p = HORNER2(m, z, SIN32, SIN64);
-    uint32_t lo = mul(m, r.lo, fma3(m, num(m, -0.5), z, num(m, 1)));
-    return fast_two_sum(m, r.hi, fma3(m, mul(m, r.hi, z), p, lo));
-}
-
-static pair cos_pair(maths *m, pair r)
-{
-    uint32_t one = num(m, 1), z = mul(m, r.hi, r.hi), h = mul(m, num(m, 0.5), z), w = sub(m, one, h);
-    uint32_t zl = fma3(m, r.hi, r.hi, neg(m, z)); /* what squaring lost */
-    uint32_t rest = fma3(m, mul(m, z, z), HORNER2(m, z, COS32, COS64),
-                         neg(m, fma3(m, r.hi, r.lo, mul(m, num(m, 0.5), zl))));
-    return fast_two_sum(m, w, add(m, sub(m, sub(m, one, w), h), rest));
-}
-
 void math_small_angle(maths *m, uint32_t x, uint32_t *s, uint32_t *c)
 {
     uint32_t z = mul(m, x, x);
@@ -149,65 +123,50 @@ static uint32_t odd(maths *m, uint32_t q, int64_t bit)
     return op2(m, IR_NE, op2(m, IR_AND, q, whole_num(m, bit)), whole_num(m, 0));
 }
 
-/* x - q pi/2 as above, but r.lo is whatever is left, and of q only the last bits are right: all that one
- * rounding at the end needs. */
-static angle reduce_quickly(maths *m, uint32_t x)
+/* x - q pi/2, with pi/2 in three parts: exact while q has few bits. r.lo is whatever is left, and of q only
+ * the last bits are right: all that one rounding at the end needs. */
+static angle reduce_angle(maths *m, uint32_t x)
 {
-    const double magic = 0x1.8p23;
-    uint32_t t = fma3(m, x, num(m, 0.63661977236758134308), num(m, magic)), q = sub(m, t, num(m, magic)),
-             b = num(m, 4.371138828673793e-08);
-    uint32_t r = fma3(m, q, num(m, -1.5707963705062866), x); /* exact */
+    uint32_t magic = num2(m, 0x1.8p23, 0x1.8p52), t = fma3(m, x, num(m, 0.63661977236758134308), magic),
+             q = sub(m, t, magic), b = num2(m, 4.371138828673793e-08, -6.123233995736766e-17);
+    uint32_t r = fma3(m, q, num2(m, -1.5707963705062866, -1.5707963267948966), x); /* exact */
     /* p may be the larger one: then it is small, or takes r away, which is exact */
     pair p = two_mul(m, q, b), d = fast_two_sum(m, r, p.hi);
-    uint32_t hi = d.hi, lo = add(m, d.lo, fma3(m, q, num(m, 1.7151245100058819e-15), p.lo));
+    uint32_t rest = num2(m, 1.7151245100058819e-15, 1.4973849048591698e-33),
+             lo = add(m, d.lo, fma3(m, q, rest, p.lo));
     angle l = reduce_large(m, x);
-    uint32_t big = gt(m, mag(m, x), num(m, 0x1p18)),
+    uint32_t big = gt(m, mag(m, x), num2(m, 0x1p18, 0x1p40)),
              far = pick(m, lt(m, mag(m, x), inf_num(m)), l.r.hi, nan_num(m));
-    return (angle){{pick(m, big, far, hi), pick(m, big, l.r.lo, lo)}, pick(m, big, l.q, as_bits(m, t))};
+    return (angle){{pick(m, big, far, d.hi), pick(m, big, l.r.lo, lo)}, pick(m, big, l.q, as_bits(m, t))};
 }
 
-/* sin(x + turn pi/2) in f32. The last operation rounds; what comes before it is off by three eighths of an
- * ULP at most. */
-static uint32_t circular32(maths *m, uint32_t x, int64_t turn)
+/* (r.hi + r.lo)^2 */
+static uint32_t square_of(maths *m, pair r) { return fma3(m, r.hi, r.hi, mul(m, add(m, r.hi, r.hi), r.lo)); }
+
+/* sin(x + turn pi/2). The last operation rounds; what comes before it is off by three eighths of an ULP at
+ * most. */
+static uint32_t circular(maths *m, uint32_t x, int64_t turn)
 {
-    angle a = reduce_quickly(m, x);
-    uint32_t q = turn ? add(m, a.q, whole_num(m, turn)) : a.q,
-             z = fma3(m, a.r.hi, a.r.hi, mul(m, add(m, a.r.hi, a.r.hi), a.r.lo));
-    uint32_t s = add(m, a.r.hi, fma3(m, mul(m, a.r.hi, z), HORNER(m, z, SIN32), a.r.lo));
-    uint32_t c = fma3(m, z, fma3(m, z, HORNER(m, z, COS32), num(m, -0.5)), num(m, 1));
+    angle a = reduce_angle(m, x);
+    uint32_t q = turn ? add(m, a.q, whole_num(m, turn)) : a.q, z = square_of(m, a.r);
+    uint32_t s = add(m, a.r.hi, fma3(m, mul(m, a.r.hi, z), HORNER2(m, z, SIN32, SIN64), a.r.lo));
+    uint32_t c = fma3(m, z, fma3(m, z, HORNER2(m, z, COS32, COS64), num(m, -0.5)), num(m, 1));
     uint32_t y = pick(m, odd(m, q, 1), c, s),
-             sign = op2(m, IR_SHL, op2(m, IR_AND, q, whole_num(m, 2)), whole_num(m, 30));
+             sign = op2(m, IR_SHL, op2(m, IR_AND, q, whole_num(m, 2)), whole_num2(m, 30, 62));
     y = as_float(m, op2(m, IR_XOR, as_bits(m, y), sign));
     return turn ? y : pick(m, same(m, x, num(m, 0)), x, y);
-}
-
-static uint32_t circular(maths *m, uint32_t x, int64_t turn) /* sin(x + turn pi/2) */
-{
-    if (!m->wide)
-        return circular32(m, x, turn);
-    angle a = reduce_angle(m, x);
-    uint32_t q = turn ? add(m, a.q, whole_num(m, turn)) : a.q;
-    pair s = sin_pair(m, a.r), c = cos_pair(m, a.r);
-    uint32_t y = pick(m, odd(m, q, 1), add(m, c.hi, c.lo), add(m, s.hi, s.lo));
-    y = pick(m, odd(m, q, 2), neg(m, y), y);
-    if (!turn)
-        y = pick(m, same(m, x, num(m, 0)), x, y);
-    return pick(m, lt(m, mag(m, x), inf_num(m)), y, nan_num(m));
 }
 
 uint32_t math_sin(maths *m, uint32_t x) { return circular(m, x, 0); }
 uint32_t math_cos(maths *m, uint32_t x) { return circular(m, x, 1); }
 
+/* tan(r), or -1/tan(r) in odd quarters: a quotient corrected by what it leaves of both parts of tan(r) */
 uint32_t math_tan(maths *m, uint32_t x)
 {
     angle a = reduce_angle(m, x);
-    pair s = sin_pair(m, a.r), c = cos_pair(m, a.r);
-    uint32_t flip = odd(m, a.q, 1);
-    pair n = {pick(m, flip, neg(m, c.hi), s.hi), pick(m, flip, neg(m, c.lo), s.lo)},
-         d = {pick(m, flip, s.hi, c.hi), pick(m, flip, s.lo, c.lo)};
-    uint32_t t = quo(m, n.hi, d.hi);
-    uint32_t rem = add(m, fma3(m, neg(m, t), d.hi, n.hi), sub(m, n.lo, mul(m, t, d.lo)));
-    uint32_t y = add(m, t, quo(m, rem, d.hi));
-    y = pick(m, same(m, x, num(m, 0)), x, y);
-    return pick(m, lt(m, mag(m, x), inf_num(m)), y, nan_num(m));
+    uint32_t z = square_of(m, a.r), one = num(m, 1);
+    const pair t = fast_two_sum(m, a.r.hi, fma3(m, mul(m, a.r.hi, z), HORNER2(m, z, TAN32, TAN64), a.r.lo));
+    uint32_t q = quo(m, num(m, -1), t.hi), e = fma3(m, q, t.lo, fma3(m, q, t.hi, one));
+    uint32_t y = pick(m, odd(m, a.q, 1), fma3(m, q, e, q), t.hi);
+    return pick(m, same(m, x, num(m, 0)), x, y);
 }

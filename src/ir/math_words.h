@@ -18,6 +18,18 @@ typedef struct pair {
     uint32_t hi, lo;
 } pair;
 
+/* What x is computed in: halves in f32. */
+static inline maths maths_of(eas_builder *b, uint32_t x)
+{
+    const ir_type t = ir_typeof(b->ir, x);
+    const bool wide = t.dtype == EAS_F64;
+    return (maths){.b = b,
+                   .t = ir_with_dtype(t, wide ? EAS_F64 : EAS_F32),
+                   .it = ir_with_dtype(t, wide ? EAS_I64 : EAS_I32),
+                   .ut = ir_with_dtype(t, wide ? EAS_U64 : EAS_U32),
+                   .wide = wide};
+}
+
 /* ---- a small language: one name per instruction ---- */
 
 static inline uint32_t num(maths *m, double v)
@@ -26,6 +38,10 @@ static inline uint32_t num(maths *m, double v)
 }
 static inline uint32_t num2(maths *m, double narrow, double wide) { return num(m, m->wide ? wide : narrow); }
 static inline uint32_t whole_num(maths *m, int64_t v) { return irb_const(m->b, m->it, v); }
+static inline uint32_t whole_num2(maths *m, int64_t narrow, int64_t wide)
+{
+    return whole_num(m, m->wide ? wide : narrow);
+}
 static inline uint32_t bits_num(maths *m, uint64_t v) { return irb_const(m->b, m->ut, (int64_t)v); }
 static inline uint32_t op2(maths *m, uint16_t op, uint32_t x, uint32_t y)
 {
@@ -144,14 +160,22 @@ static inline pair two_mul(maths *m, uint32_t a, uint32_t b)
     return (pair){p, fma3(m, a, b, neg(m, p))};
 }
 
-static inline pair pair_mul(maths *m, pair a, pair b)
+/* A product whose lo may be some ULP of hi. */
+static inline pair two_mul_pair(maths *m, pair a, pair b)
 {
     pair p = two_mul(m, a.hi, b.hi);
-    uint32_t lo = fma3(m, a.hi, b.lo, fma3(m, a.lo, b.hi, p.lo));
-    return fast_two_sum(m, p.hi, lo);
+    return (pair){p.hi, fma3(m, a.hi, b.lo, fma3(m, a.lo, b.hi, p.lo))};
+}
+
+static inline pair pair_mul(maths *m, pair a, pair b)
+{
+    pair p = two_mul_pair(m, a, b);
+    return fast_two_sum(m, p.hi, p.lo);
 }
 
 /* ---- math.c ---- */
+/* f and k of x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for a positive normal x */
+uint32_t math_split(maths *m, uint32_t x, uint32_t *k);
 uint32_t math_log_normal(maths *m, uint32_t x); /* of a positive normal number */
 
 /* ---- math_circular.c ---- */

@@ -9,6 +9,7 @@
  *   linalg.c   factorisations: la.inc is expanded for float, double and their complex forms
  *   lapack.c   a LAPACK that was found at run time, for eigenvalues and singular values of large matrices
  *   fft.c      Fourier transforms of any length: fft.inc is expanded for float and double
+ *   sort.c     sorting: sort.inc is expanded for keys of 32 and 64 bits, AVX2 and AVX-512
  */
 #ifndef NATIVE_H
 #define NATIVE_H
@@ -83,6 +84,10 @@ typedef struct product_call {
 } product_call;
 void product(const product_call *q, void *room); /* on this thread; room: PRODUCT_ROOM bytes */
 void product_shared(const crew *w, const product_call *q);
+
+/* ---- sort.c ---- */
+/* Are numbers of this size sorted by vectors of so many bytes? */
+bool native_sorts(int size, int vector_bytes);
 
 /* ---- lapack.c ---- */
 /* Functions by their LAPACK names without the letter of the type ("getrf"); NULL: there is no LAPACK, or it

@@ -129,8 +129,8 @@ static int vectors_of_chunk(gen *g, const segment *s, int64_t lanes)
  *
  * A loop whose bounds are a thread's own (a row of a sparse matrix) runs, in a vector, as often as the
  * longest of its lanes wants, and everything that the counter indexes is a gather. Where gathers are most of
- * its body and the hardware has none, one thread after the other is quicker: plain loads, and no lane waits
- * for another. A chunk is then one lane.
+ * its body, one thread after the other is quicker, with hardware that gathers as well: plain loads, and no
+ * lane waits for another. A chunk is then one lane.
  */
 enum { WORK_PER_GATHER = 3 };
 
@@ -154,7 +154,7 @@ static bool counts_alone(gen *g, uint32_t loop)
 static bool one_by_one(gen *g, const segment *s)
 {
     bool any = false;
-    if (g->avx512 || g->p.info.mode != EAS_MODE_THREAD || s->reduces || s->at_once)
+    if (g->p.info.mode != EAS_MODE_THREAD || s->reduces || s->at_once)
         return false;
     for (uint32_t i = 0; i < s->items.len; i++) {
         const uint32_t k = s->items.at[i].insn;

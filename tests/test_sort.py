@@ -1,0 +1,68 @@
+"""Rows in order: the host's sort by vectors (src/native/sort.c) against the kernels of another device and NumPy."""
+
+import unittest
+
+import numpy as np
+
+import eager
+
+SHAPES = ((65,), (128,), (129,), (1000,), (70_000,), (3, 40_000), (64, 256), (2, 3, 100))
+DTYPES = (np.float32, np.float64, np.int32, np.int64, np.uint32, np.uint64)
+
+
+def numbers(shape, dtype, seed=0):
+    rng = np.random.default_rng(seed)
+    kind = np.dtype(dtype).kind
+    if kind != "f":
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+    x = (rng.standard_normal(shape) * 1000).astype(dtype)
+    x.flat[::37] = np.nan
+    x.flat[:5] = -np.nan, np.inf, -np.inf, 0.0, -0.0
+    return x
+
+
+def bits(a):
+    return a.view(f"u{a.dtype.itemsize}")
+
+
+class Sort(unittest.TestCase):
+    def test_values(self):
+        for dtype in DTYPES:
+            for shape in SHAPES:
+                with self.subTest(dtype=dtype.__name__, shape=shape):
+                    x = numbers(shape, dtype)
+                    out = eager.sort(eager.constant(x)).numpy()
+                    np.testing.assert_array_equal(out, np.sort(x))
+
+    def test_largest_first(self):
+        for dtype in DTYPES:
+            x = numbers((2, 70_001), dtype)[:, 5:]
+            x = np.ascontiguousarray(np.nan_to_num(x, nan=1)) if np.dtype(dtype).kind == "f" else np.ascontiguousarray(x)
+            np.testing.assert_array_equal(eager.sort(eager.constant(x), descending=True).numpy(), np.sort(x)[:, ::-1])
+
+    def test_bits_of_the_reference(self):
+        """Signs of zeros and what a NaN becomes, too."""
+        for dtype in (np.float32, np.float64, np.int64):
+            x = numbers((300,), dtype)
+            ours = eager.sort(eager.constant(x)).numpy()
+            ref = eager.sort(eager.constant(x).to("ref")).to("cpu").numpy()
+            np.testing.assert_array_equal(bits(ours), bits(ref))
+
+    def test_few_and_ordered_numbers(self):
+        n = 50_000
+        rng = np.random.default_rng(1)
+        for x in (rng.integers(0, 3, n), np.arange(n), np.arange(n)[::-1].copy(), np.full(n, 7), np.full(n, np.iinfo(np.int64).max), np.r_[np.arange(n), np.arange(n)]):
+            for dtype in (np.int32, np.int64):
+                a = x.astype(dtype)
+                np.testing.assert_array_equal(eager.sort(eager.constant(a)).numpy(), np.sort(a))
+
+    def test_among_other_operations(self):
+        x = numbers((4, 1000), np.float32)
+        f = eager.compile(lambda v: eager.sort(v * 2) + 1)
+        for _ in range(2):
+            np.testing.assert_array_equal(f(eager.constant(x)).numpy(), np.sort(x * 2) + 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
