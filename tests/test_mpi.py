@@ -245,6 +245,17 @@ class Values(unittest.TestCase):
             code, text, _ = run(n, "", program=[str(program)], EAS_MPI_LIBRARY=library)
             self.assertEqual((code, text.count("all values right")), (0, n), text)
 
+    def test_the_sharded_example_in_c(self):
+        """examples/c/sharded.c, with no Python in it."""
+        program, module = (ROOT / "build" / "release" / p for p in ("examples/c/example_sharded", "libeas-llvm.so"))
+        if not program.exists():
+            self.skipTest("the C examples are not built")
+        library = next((p for p in BUILT if ("openmpi" in p.name) == bool(is_open_mpi())), None)
+        env = {"EAS_LLVM_LIBRARY": module} if module.exists() else {}
+        for n in (2, 4):
+            code, text, _ = run(n, "", program=[str(program)], EAS_MPI_LIBRARY=library, **env)
+            self.assertEqual((code, text.count("every sum is as expected")), (0, 1), text)
+
     def test_no_mpi_is_loaded_without_mpirun(self):
         text = "from eager import distributed as d; assert (d.rank(), d.size(), d.engine()) == (0, 1, 'self'); print(open('/proc/self/maps').read().count('libmpi'))"
         e = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "PMI_", "EAS_DIST"))}
