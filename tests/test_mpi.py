@@ -180,6 +180,16 @@ if kind == "line": dist.barrier()
 """
 STARTUP = "import os, time\nif os.environ.get('OMPI_COMM_WORLD_RANK', os.environ.get('PMI_RANK')) == '1': time.sleep(60)\n" + FAILS
 
+# shapes of as many elements, at the same line
+PROGRAM = """
+import numpy as np
+from eager import DeviceMesh, P, Tensor, distributed as dist
+mesh = DeviceMesh("m", (2,), ("x",))
+def total(*shape): return Tensor.from_local(np.ones((1, *shape), np.float32), mesh, P("x", None, None)).sum(axis=0).numpy()
+total(4, 4)
+total(3, 2) if dist.rank() else total(2, 3)
+"""
+
 # kind: (ranks, the rank that fails, what all others say)
 CASES = {
     "kill": (2, 1, "rank 1 has died"),
@@ -195,13 +205,14 @@ CASES = {
     "shape": (4, 1, "rank 1 calls all_reduce #1 (sum) of f32[6] over 4 ranks at <string>:17"),
     "dtype": (2, 1, "rank 1 calls all_reduce #1 (sum) of i32[5] over 2 ranks at <string>:18"),
     "line": (2, 1, "calls all_reduce #1 (sum) of f32[5] over 2 ranks at <string>:19"),
+    "program": (2, 1, "rank 1 calls all_reduce #1 (sum) of f32[3, 2] over 2 ranks at <string>:5"),
     "startup": (2, 1, "these have not started within EAS_DIST_TIMEOUT=6 s: 1"),
 }
 
 
 def fail(kind):
-    text = STARTUP if kind == "startup" else FAILS
-    return run(CASES[kind][0], text, kind, EAS_DIST_DEBUG=int(kind in ("line", "order")))
+    text = {"startup": STARTUP, "program": PROGRAM}.get(kind, FAILS)
+    return run(CASES[kind][0], text, kind, EAS_DIST_DEBUG=int(kind in ("line", "order", "program")))
 
 
 @needs_mpi
@@ -233,6 +244,17 @@ class Values(unittest.TestCase):
         for n in (3, 6):
             code, text, _ = run(n, "", program=[str(program)], EAS_MPI_LIBRARY=library)
             self.assertEqual((code, text.count("all values right")), (0, n), text)
+
+    def test_the_sharded_example_in_c(self):
+        """examples/c/sharded.c, with no Python in it."""
+        program, module = (ROOT / "build" / "release" / p for p in ("examples/c/example_sharded", "libeas-llvm.so"))
+        if not program.exists():
+            self.skipTest("the C examples are not built")
+        library = next((p for p in BUILT if ("openmpi" in p.name) == bool(is_open_mpi())), None)
+        env = {"EAS_LLVM_LIBRARY": module} if module.exists() else {}
+        for n in (2, 4):
+            code, text, _ = run(n, "", program=[str(program)], EAS_MPI_LIBRARY=library, **env)
+            self.assertEqual((code, text.count("every sum is as expected")), (0, 1), text)
 
     def test_no_mpi_is_loaded_without_mpirun(self):
         text = "from eager import distributed as d; assert (d.rank(), d.size(), d.engine()) == (0, 1, 'self'); print(open('/proc/self/maps').read().count('libmpi'))"

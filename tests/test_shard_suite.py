@@ -24,7 +24,7 @@ SUITES = {
     "test_eager_scatter.py": {"devices_agree": BITS, "order_of_indices": BITS, "of_something_computed": BITS},
     "test_eager_index.py": {"device": DEVICE},
     "test_eager_ops.py": {"device": DEVICE},
-    "test_eager_dtypes.py": {},
+    "test_eager_dtypes.py": {"means_and_variances": BITS},
     "test_eager_products.py": {"rows_of_memory_are_summed_in_one_step": COUNTS, "windows_are_not_copied": COUNTS},
     "test_eager.py": {
         "one_program_for_all": COUNTS,

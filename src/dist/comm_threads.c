@@ -1,11 +1,13 @@
 /* comm_threads.c: the engine whose ranks are threads of one process.
  *
  * Members of a group meet: the first to start its n-th call makes a `meeting`, the others find it, and each
- * leaves there what it sends and where it receives. Once all are there, each member that waits does its share
- * by reading the others' memory: it copies what it receives, or reduces its part of the range over all
- * members and writes the result to every member (all_reduce). Nobody leaves before all have done their share,
- * since their memory is in use until then. Small operands are copied into the meeting when the call starts;
- * then nobody has to wait for readers.
+ * leaves there what it sends and where it receives. Once all are there, there is a share for each member,
+ * which is done by reading the others' memory: what the member receives is copied, or its part of the range
+ * is reduced over all members and the result written to every member (all_reduce). Whoever waits takes shares
+ * until none is left, its own or others': so nobody waits for a member that computes meanwhile or that has
+ * no CPU. Nobody leaves before all shares are done, since its memory is in use until then. Small operands
+ * are copied into the meeting when the call starts; then each does its own share, and nobody waits for
+ * readers.
  *
  * Waiting spins for at most SPIN ns, and not at all where there are more threads than processors; then it
  * sleeps on the endpoint's own condition variable, and whoever completes a meeting wakes its members.
@@ -14,6 +16,7 @@
  * itself in (`active`) before it looks at the flag, and one that leaves a failed meeting sets the flag before
  * it waits for `active` to fall to 0: so nobody's memory is read after it has returned.
  */
+#include "../base/turns.h"
 #include "reduce.h"
 
 #include <errno.h>
@@ -35,7 +38,7 @@ typedef struct meeting {
     uint64_t number, hash;
     int n, refs; /* refs: under the table's lock */
     bool eager;
-    _Atomic int arrived, done, active;
+    _Atomic int arrived, taken, done, active; /* members; shares that somebody does, that are done */
     int first; /* the member that came first */
     comm_record record; /* its call */
     place *places;
@@ -387,15 +390,11 @@ static eas_status give_up(endpoint *e, comm_request *r, int rank, bool returned)
     return break_all(e->hub, why);
 }
 
-/* Until all members have come (sharing: have done their share). Time counts from the last sign of life of
- * those that are missing. */
-static eas_status wait_for(endpoint *e, comm_request *r, bool sharing)
+/* Time counts from the last sign of life of those that are missing. */
+static eas_status sleep_until(endpoint *e, comm_request *r, bool sharing, _Atomic int *count)
 {
     hub *h = e->hub;
-    _Atomic int *count = sharing ? &r->m->done : &r->m->arrived;
     int n = r->m->n;
-    if (spin(h, count, n))
-        return EAS_OK;
     double since = seconds();
     uint64_t last = 0;
     while (atomic_load(count) < n) {
@@ -413,6 +412,19 @@ static eas_status wait_for(endpoint *e, comm_request *r, bool sharing)
         sleep_a_while(e, count, n, h);
     }
     return EAS_OK;
+}
+
+/* Until all members have come (sharing: until all shares are done). */
+static eas_status wait_for(endpoint *e, comm_request *r, bool sharing)
+{
+    _Atomic int *count = sharing ? &r->m->done : &r->m->arrived;
+    if (spin(e->hub, count, r->m->n))
+        return EAS_OK;
+    const bool turn = turn_give();
+    eas_status st = sleep_until(e, r, sharing, count);
+    if (turn)
+        turn_take();
+    return st;
 }
 
 /* ---- data ---- */
@@ -442,7 +454,7 @@ static void all_reduce(comm_request *r, const comm_call *k)
         reduce_part(r, k, 0, 1, (void *const[]){k->recv}, k->count);
         return;
     }
-    uint64_t n = (uint64_t)m->n, me = (uint64_t)r->me, count = (uint64_t)k->count,
+    uint64_t n = (uint64_t)m->n, me = (uint64_t)k->group->me, count = (uint64_t)k->count,
              lo = comm_part(count, me, n), hi = comm_part(count, me + 1, n);
     size_t from = lo * eas_dtype_size(k->dtype);
     void **outs = r->pointers + n;
@@ -461,10 +473,10 @@ static void collect(const meeting *m, const comm_call *k, size_t from)
     }
 }
 
-static void move(comm_request *r)
+/* The share of member `me`; r is the request of whoever does it. */
+static void move(comm_request *r, int me)
 {
     const meeting *m = r->m;
-    int me = r->me;
     const comm_call *k = &m->places[me].call;
     size_t b = block_bytes(k), mine = b * (size_t)me;
     if (!b)
@@ -509,6 +521,22 @@ static eas_status check_permutation(endpoint *e, comm_request *r)
     return EAS_OK;
 }
 
+/* Shares that nobody has taken yet, whosever they are: a member that has slept until all came need not be
+ * awake for its share to be done. */
+static void do_shares(hub *h, comm_request *r)
+{
+    meeting *m = r->m;
+    for (int i; (i = atomic_fetch_add(&m->taken, 1)) < m->n;) {
+        move(r, i);
+        pthread_mutex_lock(&r->t->lock);
+        m->places[i].finished = true;
+        pthread_mutex_unlock(&r->t->lock);
+        if (atomic_fetch_add(&m->done, 1) + 1 == m->n)
+            for (int k = 0; k < m->n; k++)
+                wake_rank(h, r->t->ranks[k]);
+    }
+}
+
 static eas_status share(endpoint *e, comm_request *r)
 {
     hub *h = e->hub;
@@ -518,20 +546,14 @@ static eas_status share(endpoint *e, comm_request *r)
         return st;
     atomic_fetch_add(&m->active, 1);
     bool fails = atomic_load(&h->broken);
-    if (!fails)
-        move(r);
+    if (!fails && m->eager)
+        move(r, r->me);
+    else if (!fails)
+        do_shares(h, r);
     atomic_fetch_sub(&m->active, 1);
     if (fails)
         return broken(h);
-    if (m->eager)
-        return EAS_OK;
-    pthread_mutex_lock(&r->t->lock);
-    m->places[r->me].finished = true;
-    pthread_mutex_unlock(&r->t->lock);
-    if (atomic_fetch_add(&m->done, 1) + 1 == m->n)
-        for (int i = 0; i < m->n; i++)
-            wake_rank(h, r->t->ranks[i]);
-    return wait_for(e, r, true);
+    return m->eager ? EAS_OK : wait_for(e, r, true);
 }
 
 static eas_status threads_wait(comm *c, comm_request *r)

@@ -5,6 +5,8 @@
  */
 #include "run.h"
 
+#include <stdio.h>
+
 typedef struct running {
     const program *g;
     eas_node *const *args; /* per tensor of the run */
@@ -100,6 +102,10 @@ static eas_status start_call(device *d, const int64_t *words, comm_group *group,
                       .recv = own ? u->recv : eas_buffer_address(u->at[0].out),
                       .site = words[COLL_SITE] < 0 ? NULL : d->r->g->sites.at[words[COLL_SITE]]};
     set_pairs(words, &call);
+    if (u->n == 1) { /* for messages */
+        call.rank = (int)words[coll_rank_at(words)];
+        call.shape = words + coll_rank_at(words) + 1;
+    }
     eas_status st = own ? copy_all(d, u, false) : EAS_OK;
     return st ? st : comm_start(d->c, &call, &u->request);
 }
@@ -239,6 +245,17 @@ static eas_status result_buffer(const running *r, int i, const team *t, eas_buff
     return st;
 }
 
+/* Devices of one process may share a queue of the device that they compute on: where launches are not
+ * awaited, several of them leave a failure there, which the next one to wait would be told of. */
+static eas_status clear_failures(const program *g, eas_status st)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "%s", eas_error_message());
+    for (int64_t i = 0; i < g->ndevices && eas_device_synchronize(g->device, NULL); i++)
+        ;
+    return base_fail(st, "%s", text);
+}
+
 /* A mesh may have fewer devices than the job has ranks. The ranks that are not of it compute nothing and have
  * no parts; results that are whole go to them from the mesh's first rank. These bytes are no collective of
  * the program, and are not counted as such. */
@@ -293,6 +310,8 @@ eas_status program_go(const program *g, eas_node *const *args, const int64_t *nu
     if (!r.outs)
         return base_fail_oom(n);
     st = team_run(t, run_device, &r, hooks);
+    if (st && !eas_device_has_host_memory(g->device))
+        st = clear_failures(g, st);
     for (; done < g->nouts && !st; done++)
         st = result_buffer(&r, done, t, &results[done]);
     const bool failed_there = st != EAS_OK; /* results[done - 1] was not made */

@@ -51,7 +51,7 @@ static eas_node *collective(partition *p, coll_kind kind, coll_join join, const 
     if (p->g.st || !x)
         return NULL;
     int64_t group = spec_parts(p->m, axes),
-            *words = malloc(sizeof *words * (size_t)(COLL_WORDS + 2 * npairs));
+            *words = malloc(sizeof *words * (size_t)(COLL_WORDS + 2 * npairs + 1 + x->rank));
     eas_node *r = NULL;
     if (!words)
         return partition_keep(p, base_fail_oom((size_t)npairs), NULL);
@@ -65,8 +65,10 @@ static eas_node *collective(partition *p, coll_kind kind, coll_join join, const 
     words[COLL_PAIRS] = npairs;
     if (npairs)
         memcpy(words + COLL_WORDS, pairs, sizeof *pairs * 2 * (size_t)npairs);
+    words[coll_rank_at(words)] = x->rank;
+    memcpy(words + coll_rank_at(words) + 1, node_shape(x), sizeof *words * x->rank);
     eas_site_set(p->now ? p->now->site : 0); /* nodes that follow for the same operation keep it */
-    eas_status st = node_collective(COLL_WORDS + 2 * npairs, words, 1, &x, group, &r);
+    eas_status st = node_collective((int)coll_nwords(words), words, 1, &x, group, &r);
     free(words);
     pnote note = {.kind = kind,
                   .join = join,

@@ -3,11 +3,15 @@
  * Under MPI a process is one device, or none of a mesh that lies on other ranks, and the caller's thread does
  * its work.
  *
+ * Where devices are more than CPUs, they take turns (base/turns.c).
+ *
  * A run that fails on one device breaks the communicator, so that the others do not wait for it; the team
  * then gets a new one. The lock is taken without the host's lock (Python's GIL), since whoever has it may
  * wait for that one.
  */
 #include "dist.h"
+
+#include "../base/turns.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -46,6 +50,7 @@ static void in_child(void)
 {
     teams = NULL;
     pthread_mutex_init(&teams_lock, NULL);
+    turn_after_fork();
 }
 static void hook_fork(void) { pthread_atfork(NULL, NULL, in_child); }
 
@@ -78,6 +83,7 @@ static void *worker_main(void *arg)
     worker *w = arg;
     team *t = w->t;
     uint64_t seen = 0;
+    const bool takes_turns = t->n > pool_size();
     pool_alone = t->n >= pool_size(); /* otherwise whoever has the pool waits for workers that have no CPU */
     for (;;) {
         pthread_mutex_lock(&t->lock);
@@ -85,9 +91,12 @@ static void *worker_main(void *arg)
             pthread_cond_wait(&t->wake, &t->lock);
         seen = t->round;
         pthread_mutex_unlock(&t->lock);
-        if (t->work)
+        if (t->work) {
+            if (takes_turns)
+                turn_take();
             work_once(w);
-        else {
+            turn_give();
+        } else {
             comm_close(w->c); /* a thread closes its own */
             w->c = NULL;
         }

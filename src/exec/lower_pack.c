@@ -26,7 +26,7 @@ enum {
     MOST_ROWS = 128,         /* of one */
     PROGRAMS = 64,           /* so many are worth smaller blocks */
     WIDE_BYTES = 256,        /* of a panel's row, at least, for a right factor that is read in place */
-    SMALL_BYTES = 1 << 20,   /* of such a factor, at most */
+    SMALL_BYTES = 1 << 19,   /* of such a factor, at most */
     PAGE_BYTES = 4096,       /* lines so far apart share their place in the first cache */
 };
 

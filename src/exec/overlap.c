@@ -125,7 +125,7 @@ static bool make(const pending *p, const plan_step *steps, int phase, uint32_t n
     for (uint32_t i = 0; i < p->steps.len; i++)
         n += steps[p->steps.at[i]].nargs;
     const plan_step *one = &steps[p->steps.at[0]];
-    size_t words = sizeof *one->collective * (size_t)(COLL_WORDS + 2 * one->collective[COLL_PAIRS]);
+    size_t words = sizeof *one->collective * (size_t)coll_nwords(one->collective);
     *out = (plan_step){
         .grid = {1, 1, 1}, .reuse = SLOT_NONE, .nargs = 2 * n, .phase = (uint8_t)phase, .number = number};
     out->args = calloc((size_t)(2 * n) + 1, sizeof *out->args);

@@ -192,8 +192,13 @@ enum { SHARD_MESH, SHARD_REPLICATED, SHARD_DIMS, SHARD_AXES = 12 };
 /* Words of a GRAPH_COLLECTIVE. */
 typedef enum coll_kind { COLL_GATHER, COLL_REDUCE, COLL_SCATTER, COLL_EXCHANGE, COLL_PERMUTE } coll_kind;
 typedef enum coll_join { JOIN_SUM, JOIN_PROD, JOIN_MAX, JOIN_MIN, JOIN_AND, JOIN_OR } coll_join;
-/* axes as a dim's; pairs: how many (from, to) follow */
+/* axes as a dim's; pairs: how many (from, to) follow; then the rank and the sizes of the input */
 enum { COLL_KIND, COLL_JOIN, COLL_MESH, COLL_AXES, COLL_SITE, COLL_PAIRS, COLL_WORDS };
+static inline int64_t coll_rank_at(const int64_t *words) { return COLL_WORDS + 2 * words[COLL_PAIRS]; }
+static inline int64_t coll_nwords(const int64_t *words)
+{
+    return coll_rank_at(words) + 1 + words[coll_rank_at(words)];
+}
 
 static inline const eas_dim *node_shape(const eas_node *n) { return n->at; }
 static inline const int64_t *node_words(const eas_node *n) { return n->at + n->rank; }

@@ -182,9 +182,50 @@ static void bytes_are_the_textbook_s(void **state)
     assert_int_equal(total[COMM_broadcast], 3 * 1001 * 4);
 }
 
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Rank 1 starts the call and computes for a while before it waits. */
+static eas_status computing_body(comm *c, job *j)
+{
+    enum { N = 9001 };
+    static float x[4][N], y[4][N];
+    comm_request *r;
+    double *took = j->arg, begin = now();
+    for (int i = 0; i < N; i++)
+        x[c->rank][i] = (float)(i + c->rank);
+    TRY(comm_start(
+        c,
+        &(comm_call){
+            .op = COMM_all_reduce, .dtype = EAS_F32, .count = N, .send = x[c->rank], .recv = y[c->rank]},
+        &r));
+    if (c->rank == 1)
+        usleep(1500000);
+    TRY(comm_wait(c, r));
+    for (int i = 0; i < N; i++)
+        if (y[c->rank][i] != (float)(4 * i + 6))
+            return base_fail(EAS_ERR_RUNTIME, "element %d is %g", i, (double)y[c->rank][i]);
+    took[c->rank] = now() - begin;
+    return EAS_OK;
+}
+
+static void nobody_waits_for_one_that_computes(void **state)
+{
+    (void)state;
+    double took[4];
+    run_well(4, computing_body, took);
+    assert_true(took[1] >= 1.5);
+    for (int i = 0; i < 4; i++)
+        assert_true(i == 1 || took[i] < 1.2);
+}
+
 /* ---- failures ---- */
 
-enum { RETURNS, RAISES, ORDER, SHAPE, DTYPE, LINE, SILENT, NO_WAIT, PERMUTES };
+enum { RETURNS, RAISES, ORDER, SHAPE, DTYPE, LINE, SILENT, PERMUTES };
 
 static eas_status sum_at(comm *c, eas_dtype dt, int64_t count, const char *site, comm_op op)
 {
@@ -214,33 +255,12 @@ static eas_status failing_body(comm *c, job *j)
         TRY(sum_at(c, EAS_F32, 9000, "train.py:13", COMM_broadcast));
     if (odd && kind == SILENT)
         usleep(1500000);
-    if (odd && kind == NO_WAIT) { /* comes, but never does its share */
-        static float x[9000], y[9000];
-        comm_request *r;
-        TRY(comm_start(c,
-                       &(comm_call){.op = COMM_all_reduce,
-                                    .dtype = EAS_F32,
-                                    .count = 9000,
-                                    .send = x,
-                                    .recv = y,
-                                    .site = "train.py:12"},
-                       &r));
-        usleep(1500000);
-        return comm_wait(c, r);
-    }
     if (kind == PERMUTES)
         return comm_run(
             c,
             &(comm_call){.op = COMM_ppermute, .dtype = EAS_F32, .to = 0, .from = -1, .site = "train.py:12"});
     return sum_at(c, odd && kind == DTYPE ? EAS_I32 : EAS_F32, odd && kind == SHAPE ? 9001 : 9000,
                   odd && kind == LINE ? "train.py:99" : "train.py:12", COMM_all_reduce);
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* All ranks but (perhaps) rank 1 fail, soon, and say what is wanted. */
@@ -298,7 +318,6 @@ static void silence_is_an_error(void **state)
     (void)state;
     setenv("EAS_DIST_TIMEOUT", "0.5", 1);
     fails(SILENT, "EAS_DIST_TIMEOUT");
-    fails(NO_WAIT, "EAS_DIST_TIMEOUT");
     unsetenv("EAS_DIST_TIMEOUT");
 }
 
@@ -359,6 +378,7 @@ int main(void)
         cmocka_unit_test(another_dtype_is_found),
         cmocka_unit_test(permutations_are_compared),
         cmocka_unit_test(another_line_is_found_when_debugging),
+        cmocka_unit_test(nobody_waits_for_one_that_computes),
         cmocka_unit_test(silence_is_an_error),
         cmocka_unit_test(mistakes_are_refused),
     };

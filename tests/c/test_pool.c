@@ -1,6 +1,7 @@
 /* test_pool.c: the thread pool: every index once, from many threads at once, stopped half-way, and after
  * fork. Runs under ThreadSanitizer too. */
 #include "../../src/base/base.h"
+#include "../../src/base/turns.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -9,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -155,12 +157,82 @@ static void test_lent_threads(void **state)
     assert_int_equal(atomic_load(&lent_jobs), jobs);
 }
 
+/* ---- turns ---- */
+
+static _Atomic int computing, most, turns_had, longest_ms;
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void raise_to(_Atomic int *greatest, int x)
+{
+    for (int before = atomic_load(greatest);
+         x > before && !atomic_compare_exchange_weak(greatest, &before, x);)
+        ;
+}
+
+static void *take_turns(void *ctx)
+{
+    (void)ctx;
+    for (int i = 0; i < 20; i++) {
+        const int64_t begin = now_ms();
+        turn_take();
+        raise_to(&longest_ms, (int)(now_ms() - begin));
+        raise_to(&most, atomic_fetch_add(&computing, 1) + 1);
+        usleep(100);
+        atomic_fetch_sub(&computing, 1);
+        atomic_fetch_add(&turns_had, 1);
+        assert_true(turn_give());
+    }
+    return NULL;
+}
+
+static void *keep_turn(void *release)
+{
+    turn_take();
+    while (!atomic_load((_Atomic int *)release))
+        usleep(1000);
+    turn_give();
+    return NULL;
+}
+
+/* All have theirs, and nobody is stopped for good by those who keep them. */
+static void test_turns(void **state)
+{
+    (void)state;
+    enum { MOST = 64 };
+    pthread_t t[MOST + 8], keeping[MOST];
+    const int n = pool_size() > MOST ? MOST : pool_size(), all = n + 8;
+    _Atomic int release = 0;
+    assert_false(turn_give()); /* it has none */
+    for (int i = 0; i < all; i++)
+        assert_int_equal(pthread_create(&t[i], NULL, take_turns, NULL), 0);
+    for (int i = 0; i < all; i++)
+        pthread_join(t[i], NULL);
+    assert_int_equal(atomic_load(&turns_had), 20 * all);
+    /* on a busy machine a turn may take longer than others are patient */
+    assert_true(atomic_load(&most) <= n || atomic_load(&longest_ms) >= 15);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(pthread_create(&keeping[i], NULL, keep_turn, &release), 0);
+    usleep(20000);
+    turn_take();
+    assert_true(turn_give());
+    atomic_store(&release, 1);
+    for (int i = 0; i < n; i++)
+        pthread_join(keeping[i], NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lent_threads),   cmocka_unit_test(test_every_index_once),
         cmocka_unit_test(test_nothing_to_do),  cmocka_unit_test(test_many_callers),
         cmocka_unit_test(test_can_be_stopped), cmocka_unit_test(test_works_after_fork),
+        cmocka_unit_test(test_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
