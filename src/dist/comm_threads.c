@@ -3,9 +3,9 @@
  * Members of a group meet: the first to start its n-th call makes a `meeting`, the others find it, and each
  * leaves there what it sends and where it receives. Once all are there, each member that waits does its share
  * by reading the others' memory: it copies what it receives, or reduces its part of the range over all
- * members and writes the result to every member (all_reduce). Nobody leaves before all have done their share,
- * since their memory is in use until then. Small operands are copied into the meeting when the call starts;
- * then nobody has to wait for readers.
+ * members and writes the result to every member (all_reduce). No member returns before all have done their
+ * share, since its memory is read until then. Small operands are copied into the meeting when the call
+ * starts; then a member returns without waiting for its readers.
  *
  * Waiting spins for at most SPIN ns, and not at all where there are more threads than processors; then it
  * sleeps on the endpoint's own condition variable, and whoever completes a meeting wakes its members.

@@ -151,8 +151,8 @@ static eas_status fill_arg(running *x, const struct plan_arg *a, eas_arg *out)
     return EAS_OK;
 }
 
-/* Kernels of our own only fail where an index is data; what the kernel says of its memory is no use to the
- * one who wrote it. */
+/* Replaces the message of a kernel of the lowering: it names a place in memory, which tells users nothing.
+ * Such kernels can only fail at an index that is data, so the new message speaks of that. */
 static eas_status bad_index(void)
 {
     const char *file;
@@ -306,7 +306,7 @@ static eas_status run_step(running *x, const plan_step *s)
             st = need(x, s->args[i].index);
     for (int i = 0; i < -s->nouts && !st; i++)
         st = need(x, s->reuse + (uint32_t)i);
-    if (s->grid[0] == -1) /* a kernel of the user's that finds its own */
+    if (s->grid[0] == -1) /* a kernel of the user's: its grid is inferred from its arguments */
         o.has_grid = 0;
     for (int i = 0; i < 3 && !st && o.has_grid; i++) {
         st = size_of(x, s->grid[i], &o.grid[i]);
