@@ -4,8 +4,8 @@
  * its work.
  *
  * A run that fails on one device breaks the communicator, so that the others do not wait for it; the team
- * then gets a new one. The lock is taken without the host's lock (Python's GIL), since whoever has it may
- * wait for that one.
+ * then gets a new one. A thread takes the team's lock without holding the host's (Python's GIL): the owner of
+ * the former may wait for the latter.
  */
 #include "dist.h"
 
@@ -78,7 +78,7 @@ static void *worker_main(void *arg)
     worker *w = arg;
     team *t = w->t;
     uint64_t seen = 0;
-    pool_alone = t->n >= pool_size(); /* otherwise whoever has the pool waits for workers that have no CPU */
+    pool_alone = t->n >= pool_size(); /* otherwise a launch waits for pool threads that get no CPU */
     for (;;) {
         pthread_mutex_lock(&t->lock);
         while (t->round == seen)

@@ -346,7 +346,7 @@ static uint32_t only_masked_store(const ct *g)
 {
     const eas_ir *ir = g->ir;
     uint32_t mask = 0;
-    if (g->has_shuffle) /* every thread is asked for its value */
+    if (g->has_shuffle) /* every thread must run, since others read its value */
         return 0;
     for (uint32_t i = 0; i < ir->ninsns; i++) {
         const ir_insn *in = &ir->insns[i];
