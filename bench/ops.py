@@ -1,13 +1,18 @@
-"""Every operation of the table (op_table.py) × dtypes × sizes, with two threads, against NumPy, torch and JAX: which rows are slower than 1.2 times the best of them.
+"""Every operation of the table (op_table.py) × dtypes × sizes, with two threads, against NumPy, torch and
+JAX: which rows are slower than 1.2 times the best of them.
 
-Ours is the call of a compiled function; the peers' are their usual ways (torch eager, JAX jitted). Everything of a row runs in turns, with calls in front that are not timed: threads
-of the peer before may still spin. Results are compared first, and a peer that gives another one is named and left out. A row takes a fraction of a second, all of them some ten minutes;
-those that seem slower are measured again, longer, and what counts is that.
+Ours is the call of a compiled function; the peers' are their usual ways (torch eager, JAX jitted). Everything
+of a row runs in turns, with calls in front that are not timed: threads of the peer before may still spin.
+Results are compared first, and a peer that gives another one is named and left out. A row takes a fraction of
+a second, all of them some ten minutes; those that seem slower are measured again, longer, and what counts is
+that.
 
-EAS_BENCH_BUSY=1 is for a machine that others use: everybody gets one thread, and what is compared is the CPU time of the process, which waiting for others does not count to.
+EAS_BENCH_BUSY=1 is for a machine that others use: everybody gets one thread, and what is compared is the CPU
+time of the process, which waiting for others does not count to.
 
-CASE=softmax,sort takes the rows with such words in their name, PEERS=torch,jax only these peers (then docs/benchmarks.md stays as it is); EAS_ISA=avx2 gives the picture of a machine with less:
-the peers are told to use no more, too."""
+CASE=softmax,sort takes the rows with such words in their name, PEERS=torch,jax only these peers (then
+docs/benchmarks.md stays as it is); EAS_ISA=avx2 gives the picture of a machine with less: the peers are told
+to use no more, too."""
 
 import json
 import os

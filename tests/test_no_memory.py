@@ -1,7 +1,9 @@
-"""Allocations that fail, one after another, through the whole product: each is a MemoryError or goes unnoticed, and the next call works.
+"""Allocations that fail, one after another, through the whole product: each is a MemoryError or goes
+unnoticed, and the next call works.
 
-A library in front of the C library's allocator (fail_alloc.c) makes the n-th allocation fail, alone or with all that follow. Each n is tried in a child of its own, so
-that each begins with nothing compiled. EAS_SOAK=1 tries every n."""
+A library in front of the C library's allocator (fail_alloc.c) makes the n-th allocation fail, alone or with
+all that follow. Each n is tried in a child of its own, so that each begins with nothing compiled. EAS_SOAK=1
+tries every n."""
 
 import ctypes.util
 import os

@@ -2,15 +2,17 @@
 
 usage: check_includes.py [ROOT]
 
-Each folder sees itself and the folders below it, through their headers; Python's extension and the examples see nothing but the
-public header. The one exception is the table of instructions, which is data and names nothing else of the library.
+Each folder sees itself and the folders below it, through their headers; Python's extension and the examples
+see nothing but the public header. The one exception is the table of instructions, which is data and names
+nothing else of the library.
 """
 
 import pathlib
 import re
 import sys
 
-# folder: the folders it may include from, besides itself. Each arrow of docs/design.md, with what lies behind it.
+# folder: the folders it may include from, besides itself. Each arrow of docs/design.md, with what lies behind
+# it.
 MAY = {
     "src/base": set(),
     "src/ir": {"src/base"},

@@ -1,4 +1,5 @@
-"""einsum: every subscript that NumPy takes. Operands are joined two at a time in the order that costs least, each pair by one batched matrix product of permuted and merged axes."""
+"""einsum: every subscript that NumPy takes. Operands are joined two at a time in the order that costs least,
+each pair by one batched matrix product of permuted and merged axes."""
 
 import builtins
 import itertools
@@ -29,7 +30,8 @@ def _interleaved(args):
 
 
 def _parse(subscripts, ranks):
-    """(terms, result) with letters only: an ellipsis becomes letters of its own (from the end, so that dims broadcast)."""
+    """(terms, result) with letters only: an ellipsis becomes letters of its own (from the end, so that dims
+    broadcast)."""
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -135,7 +137,8 @@ def _cost(ta, tb, keep, sizes):
 
 
 def _path(terms, result, sizes):
-    """Pairs of places, each result behind the others: the cheapest order of all for few operands, else the pair that shrinks most at each step."""
+    """Pairs of places, each result behind the others: the cheapest order of all for few operands, else the
+    pair that shrinks most at each step."""
     if len(terms) <= EXHAUSTIVE:
         memo = {}
 
@@ -187,8 +190,9 @@ def _read(args):
 
 
 def einsum(*operands, optimize=True, preferred_element_type=None):
-    """Sums of products by subscripts: einsum("ij,jk->ik", x, y), einsum("...ii", x), einsum(x, [0, 1], y, [1, 2]). optimize: True (the cheapest order), False (from the left), or a
-    list of pairs as einsum_path gives."""
+    """Sums of products by subscripts: einsum("ij,jk->ik", x, y), einsum("...ii", x), einsum(x, [0, 1], y, [1,
+    2]). optimize: True (the cheapest order), False (from the left), or a list of pairs as einsum_path gives.
+    """
     _, xs, terms, result, sizes = _read(operands)
     if isinstance(optimize, (list, tuple)):
         path = [tuple(p) for p in optimize if isinstance(p, (list, tuple))]
