@@ -70,7 +70,8 @@ def text():
 action = globals()[sys.argv[1]]
 warm = int(sys.argv[2])
 
-# How Python says it. Where the C library has no memory for a thread's own variables it ends the process itself, with 127: no library can help that.
+# How Python says it. Where the C library has no memory for a thread's own variables it ends the process
+# itself, with 127: no library can help that.
 SAID = ("can't allocate lock", "can't allocate read lock", "can't start new thread")
 
 def attempt(n, arm, disarm):

@@ -45,7 +45,8 @@ def folder_of(path, root):
 
 
 def problems(root):
-    for path in sorted(p for p in root.rglob("*") if p.suffix in (".c", ".h", ".inc") and folder_of(p, root)):
+    tops = {f.split("/")[0] for f in MAY}  # what is built and installed lies beside them
+    for path in sorted(p for top in tops for p in (root / top).rglob("*") if p.suffix in (".c", ".h", ".inc") and folder_of(p, root)):
         rel, here = path.relative_to(root).as_posix(), folder_of(path, root)
         for quote, name in INCLUDE.findall(path.read_text(encoding="utf-8")):
             for prefix, place in ONLY_IN.items():

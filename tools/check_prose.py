@@ -9,20 +9,20 @@ usage: check_prose.py
 """
 
 import ast
-import io
 import pathlib
 import re
 import subprocess
 import sys
-import tokenize
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COLUMNS, LINES = 110, 800
 C_LIKE = {".c", ".h", ".inc", ".m"}
 NAMED = re.compile(r"(?<![\w.*/<{}-])((?:[\w-]+/)*[\w-]+\.(?:c|h|m|py|def|inc|md|sh))\b(?![(\w])")
+SUSPECT = re.compile(r"past the|let pass|wait|asks? |asked|asking|builds itself|nothing else")
+ENDING = re.compile(r"\w\.(?:[chm]|py|def|inc|md|sh)\b")  # quick to look for
 # names that stand for a file of the reader's, or of somebody else
 OTHERS = re.compile(r"(my_\w+|train|FILE|kernels)\.py$")
-RIDDLES = re.compile(r"past the caches|is let pass|waits? in the output|\bask(s|ed|ing)? for .{0,20}\b(ahead|lines)\b|builds itself simple|nothing else that counts", re.I)
+RIDDLES = re.compile(r"past the caches|is let pass|waits? in the output|\bask(s|ed|ing)? for .{0,20}\b(ahead|lines)\b|builds itself simple|nothing else that counts")
 
 
 def c_prose(text):
@@ -37,13 +37,20 @@ def c_prose(text):
 
 def python_prose(text):
     lines = text.splitlines()
-    for t in tokenize.generate_tokens(io.StringIO(text).readline):
-        if t.type == tokenize.COMMENT and t.line.strip().startswith("#"):
-            yield t.start[0], t.line.rstrip("\n")
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node, False):
-            doc = node.body[0]
-            yield from ((i, lines[i - 1]) for i in range(doc.lineno, doc.end_lineno + 1))
+    yield from ((i, line) for i, line in enumerate(lines, 1) if line.lstrip().startswith("# "))
+    for node in documented(ast.parse(text)):
+        doc = node.body[0]
+        yield from ((i, lines[i - 1]) for i in range(doc.lineno, doc.end_lineno + 1))
+
+
+def documented(node):
+    """The module, classes and functions that have a docstring."""
+    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node, False):
+        yield node
+    for part in ("body", "orelse", "handlers", "finalbody"):
+        for child in getattr(node, part, None) or ():
+            if isinstance(child, (ast.stmt, ast.excepthandler)):
+                yield from documented(child)
 
 
 def page_prose(text):
@@ -68,7 +75,7 @@ def too_wide(path, line):
 
 
 def missing(line, known):
-    for name in NAMED.findall(line):
+    for name in NAMED.findall(line) if ENDING.search(line) else ():
         if pathlib.PurePosixPath(name).name not in known and not OTHERS.search(name):
             yield name
 
@@ -77,7 +84,7 @@ def complaints(path, text, known):
     for i, line in prose_of(path, text):
         if too_wide(path, line):
             yield i, f"{len(line)} columns"
-        if m := RIDDLES.search(line):
+        if m := SUSPECT.search(line) and RIDDLES.search(line):
             yield i, f"say it plainly: {m[0]!r}"
         for name in missing(line, known):
             yield i, f"there is no file {name}"

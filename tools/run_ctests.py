@@ -89,6 +89,7 @@ def main():
         folder, _, only = build.partition(":")
         print(f"C tests in {folder}", flush=True)
         chosen = [t for t in tests_of(folder) if not only or t["name"] in only.split(",")]
+        chosen.sort(key=lambda t: -t["priority"])  # the longest first
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for p, f in pool.map(lambda t: run(t, env, wrap), chosen):
                 passed, failed = passed + p, failed + f
