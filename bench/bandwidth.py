@@ -1,4 +1,5 @@
-"""c = a + b and saxpy on 2^24 float32 into an existing output, against the non-temporal triad of this machine, measured in the same run."""
+"""c = a + b and saxpy on 2^24 float32 into an existing output, against the non-temporal triad of this
+machine, measured in the same run."""
 
 import ctypes
 import os

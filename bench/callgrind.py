@@ -1,4 +1,5 @@
-"""Instructions of one cached launch (4 arguments), counted by callgrind inside the extension's vectorcall; and of lazy tensors that lie on no mesh, in a process without meshes and in one with them."""
+"""Instructions of one cached launch (4 arguments), counted by callgrind inside the extension's vectorcall;
+and of lazy tensors that lie on no mesh, in a process without meshes and in one with them."""
 
 import os
 import re
@@ -28,7 +29,8 @@ for _ in range(int(sys.argv[1])):
 
 
 def count(launches, kind):
-    """Instructions between entry to and return from kernel_call, over all launches; the first (a trace) among them."""
+    """Instructions between entry to and return from kernel_call, over all launches; the first (a trace) among
+    them."""
     with tempfile.TemporaryDirectory() as d:
         out = os.path.join(d, "out")
         cmd = [
@@ -78,7 +80,8 @@ for _ in range(int(sys.argv[1])):
 
 
 def lazy(what, meshes):
-    """Instructions of recording an addition, or of a call of a compiled function, the interpreter's included: what a loop of them takes more than a shorter one."""
+    """Instructions of recording an addition, or of a call of a compiled function, the interpreter's included:
+    what a loop of them takes more than a shorter one."""
     counts = []
     for n in (1, 1000, 6000):  # the first one fills the disk cache
         cmd = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, "-c", LAZY, str(n), "meshes" if meshes else "none", what]

@@ -1,11 +1,13 @@
-"""Start-up: empty caches, definition to first result of a fused element-wise kernel; the same in a second process; import time."""
+"""Start-up: empty caches, definition to first result of a fused element-wise kernel; the same in a second
+process; import time."""
 
 import shutil
 import statistics
 
 from .tools import child, empty_caches, has
 
-# Each prints the seconds from the definition to the first result; imports are not counted, initialisation of a peer's runtime is.
+# Each prints the seconds from the definition to the first result; imports are not counted, initialisation of
+# a peer's runtime is.
 HEAD = (
     "import time, numpy as np\nN = 4096\na = np.random.rand(N).astype(np.float32); b = np.random.rand(N).astype(np.float32); c = np.zeros_like(a)\n"
 )

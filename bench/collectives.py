@@ -1,4 +1,5 @@
-"""Collectives: over MPI against MPI's own, between threads against memcpy. Both sides are C, in one process, in turns (bench/collectives.c)."""
+"""Collectives: over MPI against MPI's own, between threads against memcpy. Both sides are C, in one process,
+in turns (bench/collectives.c)."""
 
 import glob
 import os

@@ -1,5 +1,5 @@
-"""Compiling the kernels of examples/ with an empty cache, against JAX compiling what does the same: the first call less the second, each in a
-process of its own. Sizes are small, so that hardly any of it is running."""
+"""Compiling the kernels of examples/ with an empty cache, against JAX compiling what does the same: the first
+call less the second, each in a process of its own. Sizes are small, so that hardly any of it is running."""
 
 import shutil
 

@@ -1,4 +1,5 @@
-"""What things cost as they grow, for the pictures: a launch by its arguments, compiling by layers, recording by operations; and where kernels stand under the machine's roof."""
+"""What things cost as they grow, for the pictures: a launch by its arguments, compiling by layers, recording
+by operations; and where kernels stand under the machine's roof."""
 
 import json
 import os
@@ -107,7 +108,8 @@ def recording():
 
 
 def points():
-    """[(name, floating-point operations a byte of memory, operations a second)] of kernels that the roof applies to, with all threads."""
+    """[(name, floating-point operations a byte of memory, operations a second)] of kernels that the roof
+    applies to, with all threads."""
     import eager
 
     rng = np.random.default_rng(0)

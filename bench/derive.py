@@ -1,7 +1,10 @@
-"""Derivatives of tensors: training steps, values and gradients of models, per-example gradients and Hessians in `eager`, against JAX, torch and torch.compile.
+"""Derivatives of tensors: training steps, values and gradients of models, per-example gradients and Hessians
+in `eager`, against JAX, torch and torch.compile.
 
-Everything of a case runs in turns, and a ratio is the median of the ratios of the rounds. Results are compared before anything is timed; a peer whose result is another one is named
-and left out. The cases run in a process of their own, bound to two CPUs; `python -m bench.derive NAME ...` runs those whose name begins so."""
+Everything of a case runs in turns, and a ratio is the median of the ratios of the rounds. Results are
+compared before anything is timed; a peer whose result is another one is named and left out. The cases run in
+a process of their own, bound to two CPUs; `python -m bench.derive NAME ...` runs those whose name begins so.
+"""
 
 import math
 import os
@@ -275,7 +278,8 @@ def torch_step(f, p, data, compiled=False):
 
 
 def leaves(x):
-    """The arrays of nested lists, as copies: what is donated or written in place is gone after the next call."""
+    """The arrays of nested lists, as copies: what is donated or written in place is gone after the next call.
+    """
     if isinstance(x, (list, tuple)):
         return [a for y in x for a in leaves(y)]
     if hasattr(x, "detach") and hasattr(x, "numpy"):

@@ -24,8 +24,9 @@ def add(a, b, c, N, BLOCK: eas.constexpr):
 
 @eas.kernel
 def turns(x, T):
-    """One program, so one thread; each step waits for the one before. Two CPUs are often two hyperthreads of one core: what fills its arithmetic units has nothing to gain
-    from the second, a chain of dependent operations has all of it."""
+    """One program, so one thread; each step waits for the one before. Two CPUs are often two hyperthreads of
+    one core: what fills its arithmetic units has nothing to gain from the second, a chain of dependent
+    operations has all of it."""
     v = mk.var(mk.load(x, 0))
     for _ in mk.range(0, T):
         v.set(v * 3.75 * (1.0 - v))

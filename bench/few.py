@@ -1,7 +1,9 @@
-"""Operations of `eager` that other benchmarks do not have, with two threads, against the best of NumPy, torch and JAX.
+"""Operations of `eager` that other benchmarks do not have, with two threads, against the best of NumPy, torch
+and JAX.
 
-Everything of a case runs in turns. Peers' results must agree with ours; one whose result does not is named and left out. The cases run in a process of their own, bound to two
-CPUs; `python -m bench.ops NAME ...` runs those whose name begins so."""
+Everything of a case runs in turns. Peers' results must agree with ours; one whose result does not is named
+and left out. The cases run in a process of their own, bound to two CPUs; `python -m bench.ops NAME ...` runs
+those whose name begins so."""
 
 import os
 import sys
@@ -42,7 +44,8 @@ def case(what, arrays, eager, numpy=None, torch=None, jax=None, rtol=1e-4, atol=
 
 
 def product(m, k, n, turned=False):
-    """(m, k) @ (k, n), where m or n of 0 is a vector; turned: the matrix on the right lies by columns, as the weights of torch's layers do."""
+    """(m, k) @ (k, n), where m or n of 0 is a vector; turned: the matrix on the right lies by columns, as the
+    weights of torch's layers do."""
     x = normal(*([m] if m else []), k)
     y = normal(*([n] if n else []), k, seed=1) if turned else normal(k, *([n] if n else []), seed=1)
     name = f"{m or 1} × {k} @ {k} × {n}" if n else f"{m} × {k} @ vector"

@@ -1,4 +1,5 @@
-"""Derivatives of kernels: the derived backward of layer norm, softmax, n-body and attention beside backward kernels written by hand, and Warp's adjoint of the same kernel."""
+"""Derivatives of kernels: the derived backward of layer norm, softmax, n-body and attention beside backward
+kernels written by hand, and Warp's adjoint of the same kernel."""
 
 import math
 
@@ -29,7 +30,8 @@ def softmax_backward(x, g, dx, N, COLS: eas.constexpr):
 
 @eas.kernel
 def pull_backward(x, y, z, m, gx, gy, gz, dx, dy, dz, dm, N, BLOCK: eas.constexpr):
-    """Forces are opposite, so one pass over all pairs gives body i all that it gets: as the one that is pulled and as the one that pulls."""
+    """Forces are opposite, so one pass over all pairs gives body i all that it gets: as the one that is
+    pulled and as the one that pulls."""
     i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
     inside = i < N
     xi, yi, zi, mi = (mk.load(a, i, inside) for a in (x, y, z, m))
@@ -54,7 +56,8 @@ def pull_backward(x, y, z, m, gx, gy, gz, dx, dy, dz, dm, N, BLOCK: eas.constexp
 
 @eas.kernel
 def attention_stats(q, k, v, g, out, top, inverse, dots, S, scale, ROWS: eas.constexpr, COLS: eas.constexpr, D: eas.constexpr):
-    """The forward pass again, keeping for each query the largest score, one over the sum, and the product of output and gradient."""
+    """The forward pass again, keeping for each query the largest score, one over the sum, and the product of
+    output and gradient."""
     first, head = mk.program_id(0) * ROWS, mk.program_id(1) * (S * D)
     rows, d = first + mk.arange(0, ROWS), mk.arange(0, D)
     there = head + rows[:, None] * D + d[None, :]

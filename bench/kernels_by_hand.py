@@ -1,8 +1,9 @@
 """Kernels as a user writes them first, with one thread, against serial Numba loops of the same algorithm.
 
-None of them is laid out for the CPU: a guard around the body of a thread, atomics on places that data name, rows of different lengths, integers of 8 bits widened one by one. A result is
-checked before it is timed. What is timed is CPU time in turns, least of the rounds, for a machine that others use; `python -m bench.kernels_by_hand NAME ...` runs the cases whose name
-begins so."""
+None of them is laid out for the CPU: a guard around the body of a thread, atomics on places that data name,
+rows of different lengths, integers of 8 bits widened one by one. A result is checked before it is timed. What
+is timed is CPU time in turns, least of the rounds, for a machine that others use; `python -m
+bench.kernels_by_hand NAME ...` runs the cases whose name begins so."""
 
 import os
 import sys
@@ -22,7 +23,8 @@ BLOCK = 256
 
 @dataclass
 class Case:
-    """`ours` and the peers write `out` anew and give it; `goal` is the ratio to the best peer that is wanted."""
+    """`ours` and the peers write `out` anew and give it; `goal` is the ratio to the best peer that is wanted.
+    """
 
     what: str
     ours: object

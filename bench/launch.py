@@ -1,4 +1,5 @@
-"""Cached launch from Python: 3 arrays + 1 scalar, 4 elements, synchronous; and how it grows with arguments."""
+"""Cached launch from Python: 3 arrays + 1 scalar, 4 elements, synchronous; and how it grows with arguments.
+"""
 
 import dataclasses
 from typing import NamedTuple

@@ -1,4 +1,5 @@
-"""Lazy tensors: what an operation costs, what a compiled call costs, how soon the first result is there, and memory."""
+"""Lazy tensors: what an operation costs, what a compiled call costs, how soon the first result is there, and
+memory."""
 
 import os
 import statistics

@@ -1,4 +1,5 @@
-"""What the machine can do with two threads: the triad (bandwidth.py), the sum of an array that is only read, and multiply-adds in registers."""
+"""What the machine can do with two threads: the triad (bandwidth.py), the sum of an array that is only read,
+and multiply-adds in registers."""
 
 import ctypes
 
@@ -11,7 +12,8 @@ N = 1 << 24
 THREADS = 2
 STEPS = 1 << 20
 
-# 12 chains of multiply-adds hide the latency of one at two a cycle; 16 lanes are one register of AVX-512, two of AVX2, four of NEON.
+# 12 chains of multiply-adds hide the latency of one at two a cycle; 16 lanes are one register of AVX-512, two
+# of AVX2, four of NEON.
 MORE = r"""
 #ifdef __AVX512F__
 enum { LANES = 16 };
@@ -74,7 +76,8 @@ int fma_steps(const float *a, float *out, size_t n, int threads) { run(fma_part,
 
 
 class Limits:
-    """Callables to interleave with a case, and from their seconds the least seconds that the case could take."""
+    """Callables to interleave with a case, and from their seconds the least seconds that the case could take.
+    """
 
     def __init__(self):
         self.lib = c_library(TRIAD + MORE)

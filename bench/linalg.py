@@ -1,4 +1,5 @@
-"""Linear algebra, Fourier transforms and einsum in `eager`, against NumPy, torch and JAX. Everything of a case runs in turns."""
+"""Linear algebra, Fourier transforms and einsum in `eager`, against NumPy, torch and JAX. Everything of a
+case runs in turns."""
 
 import numpy as np
 

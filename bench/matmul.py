@@ -10,7 +10,8 @@ N = 1024
 
 
 def numba_tiled(a, b, c):
-    """The quickest of several ways to write it: tiles copied to local arrays, unsigned indices (no wrap-around tests)."""
+    """The quickest of several ways to write it: tiles copied to local arrays, unsigned indices (no
+    wrap-around tests)."""
     import numba
 
     @numba.njit(parallel=True, fastmath=True)

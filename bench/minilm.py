@@ -1,5 +1,7 @@
-"""MiniLM with its real weights (examples/minilm.py): batch × tokens, against onnxruntime, torch, torch.compile and JAX, two threads each; the way from a new process to its first
-embedding; loading the weights. Results are compared first; whoever disagrees is named and left out. `python -m bench.minilm 1x16` runs one size."""
+"""MiniLM with its real weights (examples/minilm.py): batch × tokens, against onnxruntime, torch,
+torch.compile and JAX, two threads each; the way from a new process to its first embedding; loading the
+weights. Results are compared first; whoever disagrees is named and left out. `python -m bench.minilm 1x16`
+runs one size."""
 
 import functools
 import importlib.util

@@ -1,4 +1,5 @@
-"""Models: an update of many parameters, training steps and decoding of a GPT, an epoch of a CNN, images through a ViT and a ResNet, against torch and JAX. Results are checked before anything is timed."""
+"""Models: an update of many parameters, training steps and decoding of a GPT, an epoch of a CNN, images
+through a ViT and a ResNet, against torch and JAX. Results are checked before anything is timed."""
 
 import os
 import sys

@@ -1,7 +1,9 @@
-"""What `python -m bench ops` measures: for each operation of the table (src/graph/op.def) its inputs, and how NumPy, torch and JAX spell the same.
+"""What `python -m bench ops` measures: for each operation of the table (src/graph/op.def) its inputs, and how
+NumPy, torch and JAX spell the same.
 
-An expression is Python over x, y, z (the inputs), e (eager), np, t (torch), F (torch.nn.functional), jnp, jax and lax. A peer whose entry is empty has no such
-function. What is a view for a peer is copied there, since ours gives memory of its own."""
+An expression is Python over x, y, z (the inputs), e (eager), np, t (torch), F (torch.nn.functional), jnp, jax
+and lax. A peer whose entry is empty has no such function. What is a view for a peer is copied there, since
+ours gives memory of its own."""
 
 from dataclasses import dataclass
 

@@ -1,10 +1,14 @@
-"""Every operation of the table (op_table.py) × dtypes × sizes, with two threads, against NumPy, torch and JAX: which rows are slower than 1.2 times the best of them.
+"""Every operation of the table (op_table.py) × dtypes × sizes, with two threads, against NumPy, torch and
+JAX: which rows are slower than 1.2 times the best of them.
 
-Ours is the call of a compiled function; the peers' are their usual ways (torch eager, JAX jitted). Everything of a row runs in turns, with calls in front that are not timed: threads
-of the peer before may still spin. Results are compared first, and a peer that gives another one is named and left out. A row takes a fraction of a second, all of them some ten minutes;
-those that seem slower are measured again, longer, and what counts is that.
+Ours is the call of a compiled function; the peers' are their usual ways (torch eager, JAX jitted). Everything
+of a row runs in turns, with calls in front that are not timed: threads of the peer before may still spin.
+Results are compared first, and a peer that gives another one is named and left out. A row takes a fraction of
+a second, all of them some ten minutes; those that seem slower are measured again, longer, and what counts is
+that.
 
-EAS_BENCH_BUSY=1 is for a machine that others use: everybody gets one thread, and what is compared is the CPU time of the process, which waiting for others does not count to.
+EAS_BENCH_BUSY=1 is for a machine that others use: everybody gets one thread, and what is compared is the CPU
+time of the process, which waiting for others does not count to.
 
 PART=3/8 takes the third eighth of the rows and adds what it measured to what the other parts left in build/bench, for a machine that is free for minutes only: the page is written anew after each of them,
 and says how many runs it comes from. Rows of another machine or measured in another way are not mixed in; without build/bench/ops-LEVEL.json it begins anew.

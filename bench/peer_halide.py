@@ -1,4 +1,5 @@
-"""The cases of throughput.py that Halide can say, each scheduled by hand. Imported only where Halide is installed."""
+"""The cases of throughput.py that Halide can say, each scheduled by hand. Imported only where Halide is
+installed."""
 
 import halide as hl
 import numpy as np

@@ -1,4 +1,5 @@
-"""The cases of throughput.py in Numba: parallel loops, no fastmath, into existing outputs. Imported only where Numba is installed."""
+"""The cases of throughput.py in Numba: parallel loops, no fastmath, into existing outputs. Imported only
+where Numba is installed."""
 
 import math
 

@@ -1,4 +1,5 @@
-"""Pictures of what the runs left in build/bench: docs/pictures/*.svg and *.png, and the part of docs/benchmarks.md that shows them. matplotlib is needed for this alone.
+"""Pictures of what the runs left in build/bench: docs/pictures/*.svg and *.png, and the part of
+docs/benchmarks.md that shows them. matplotlib is needed for this alone.
 
     ops-LEVEL     the ratio to the best peer of every operation: the middle of its rows, and their spread
     rows          the same of the other rows

@@ -1,4 +1,5 @@
-"""From decorating a kernel of 50 lines to having it traced: with its Python statements rewritten, and without (rewrite=False)."""
+"""From decorating a kernel of 50 lines to having it traced: with its Python statements rewritten, and without
+(rewrite=False)."""
 
 import importlib.util
 import os

@@ -1,6 +1,8 @@
-"""Sharded programs: training and inference on meshes against the same without one and against JAX, partitioning against XLA's, bytes against the textbook, predictions against measured times.
+"""Sharded programs: training and inference on meshes against the same without one and against JAX,
+partitioning against XLA's, bytes against the textbook, predictions against measured times.
 
-Sides run in processes of their own (bench/shard_worker.py) that wait for their turn, so rounds alternate on one machine; the number is the median of the rounds. Collectives by themselves: bench/collectives.py."""
+Sides run in processes of their own (bench/shard_worker.py) that wait for their turn, so rounds alternate on
+one machine; the number is the median of the rounds. Collectives by themselves: bench/collectives.py."""
 
 import contextlib
 import io
@@ -117,7 +119,8 @@ def partition_ours():
 
 
 def partition_jax():
-    """Seconds that XLA spends in the passes that propagate shardings and partition, as its log has them; tracing, lowering and code generation are not in it."""
+    """Seconds that XLA spends in the passes that propagate shardings and partition, as its log has them;
+    tracing, lowering and code generation are not in it."""
     env = environment(XLA_FLAGS="--xla_force_host_platform_device_count=8", TF_CPP_MIN_LOG_LEVEL="0", TF_CPP_VMODULE="hlo_pass_pipeline=1", JAX_PLATFORMS="cpu")
     r = subprocess.run([sys.executable, "-c", "from bench import shard; shard.compile_in_jax()"], cwd=ROOT, env=env, capture_output=True, text=True, timeout=900)
     if r.returncode:
@@ -240,7 +243,8 @@ if dist.rank() == 0:
 
 
 def chosen_layouts(table):
-    """compile(auto_shard=mesh) over MPI: a function without annotations against whole tensors and data parallel."""
+    """compile(auto_shard=mesh) over MPI: a function without annotations against whole tensors and data
+    parallel."""
     for n in (2, 4) if shutil.which("mpirun") else ():
         r = subprocess.run([*mpirun(n), sys.executable, "-c", AUTO], cwd=ROOT, env=environment(EAS_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"), capture_output=True, text=True, timeout=600)
         line = next((t for t in r.stdout.splitlines() if t.startswith("measured")), None)

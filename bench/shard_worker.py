@@ -1,6 +1,8 @@
-"""One side of a comparison of bench/shard.py, in a process of its own: python -m bench.shard_worker SIDE WHAT. Waits for lines on stdin; each runs the step for a while, and the median of its times is printed.
+"""One side of a comparison of bench/shard.py, in a process of its own: python -m bench.shard_worker SIDE
+WHAT. Waits for lines on stdin; each runs the step for a while, and the median of its times is printed.
 
-Sides: ours (a mesh of DEVICES threads, or of the ranks under mpirun), one (no mesh), jax (DEVICES host devices, set by XLA_FLAGS)."""
+Sides: ours (a mesh of DEVICES threads, or of the ranks under mpirun), one (no mesh), jax (DEVICES host
+devices, set by XLA_FLAGS)."""
 
 import os
 import statistics

@@ -1,6 +1,8 @@
-"""Predicted against measured time: training steps on 1, 2 and 4 devices, that are threads of this process, or as many ranks as there are: mpirun -n 2 python bench/simulate.py.
+"""Predicted against measured time: training steps on 1, 2 and 4 devices, that are threads of this process, or
+as many ranks as there are: mpirun -n 2 python bench/simulate.py.
 
-The numbers of the machine are measured first, with all devices at work, as eager.simulate does by itself once; the error is of the predicted time relative to the measured one."""
+The numbers of the machine are measured first, with all devices at work, as eager.simulate does by itself
+once; the error is of the predicted time relative to the measured one."""
 
 import sys
 import time

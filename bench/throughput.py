@@ -1,7 +1,10 @@
-"""Kernels at full size with two threads, against the machine's limits and the best of Numba, Halide, JAX, torch and torch.compile.
+"""Kernels at full size with two threads, against the machine's limits and the best of Numba, Halide, JAX,
+torch and torch.compile.
 
-Everything of a case runs in turns: ours, the peers, and the probe of the limit that it is measured against. Peers' results must agree with ours; one whose result does not is named and left out. Where
-a peer can write into an existing output, it does. The cases run in a process of their own, bound to two CPUs, since most pools are sized once."""
+Everything of a case runs in turns: ours, the peers, and the probe of the limit that it is measured against.
+Peers' results must agree with ours; one whose result does not is named and left out. Where a peer can write
+into an existing output, it does. The cases run in a process of their own, bound to two CPUs, since most pools
+are sized once."""
 
 import functools
 import os
@@ -26,7 +29,8 @@ ROUNDS = int(os.environ.get("EAS_BENCH_ROUNDS", "15"))
 
 @dataclass
 class Case:
-    """`ours` and the peers are callables that give their result. `limit`: which, the bytes or operations, and the fraction of it that is wanted."""
+    """`ours` and the peers are callables that give their result. `limit`: which, the bytes or operations, and
+    the fraction of it that is wanted."""
 
     what: str
     ours: object
@@ -49,7 +53,8 @@ class Case:
 
 
 def quickest(configs, call):
-    """The config that `call` runs best with: the least time tells them apart where the median is that of the machine's other work."""
+    """The config that `call` runs best with: the least time tells them apart where the median is that of the
+    machine's other work."""
     times = interleaved({c: (lambda c=c: call(*c)) for c in configs}, 9, of=min)
     return min(times, key=times.get)
 
@@ -124,7 +129,8 @@ def halide_run(name, *args):
 
 
 def empty(*shape):
-    """f32, from a cache line on, as torch and JAX place their own arrays and NumPy does not: everybody gets the same."""
+    """f32, from a cache line on, as torch and JAX place their own arrays and NumPy does not: everybody gets
+    the same."""
     return aligned(int(np.prod(shape))).reshape(shape)
 
 
@@ -330,8 +336,9 @@ def sum_rows_kernel(x, out, COLS: eas.constexpr):
 
 @eas.kernel
 def sum_columns_kernel(x, out, ROWS: eas.constexpr, COLS: eas.constexpr, BLOCK: eas.constexpr, AT_ONCE: eas.constexpr):
-    """Row p of out is the sum of the p-th band of ROWS rows of x: a band is short, so that memory is read nearly in its order. The running sums lie in the
-    nearest cache: AT_ONCE rows are added up before they are touched."""
+    """Row p of out is the sum of the p-th band of ROWS rows of x: a band is short, so that memory is read
+    nearly in its order. The running sums lie in the nearest cache: AT_ONCE rows are added up before they are
+    touched."""
     band, c = mk.program_id(1), mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
     total = mk.var(mk.zeros(BLOCK))
     for row in mk.range(0, ROWS, AT_ONCE):

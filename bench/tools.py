@@ -22,9 +22,11 @@ SETTLE = 0.15  # idle threads of OpenMP spin for 10 to 25 ms before they sleep, 
 
 
 def interleaved(candidates, rounds=15, number=1, settle=0.0, shuffle=False, of=statistics.median, clock=time.perf_counter):
-    """{name: median seconds per call} of {name: callable}, or what else is asked `of` them; the rounds take turns, so that drift hits all alike. With settle, each turn begins with
-    calls that are not timed, for that many seconds: threads of the candidate before may still spin, and its data may fill the caches. With shuffle, nobody always follows the same one. clock: time.process_time is
-    CPU time, for a machine that others use."""
+    """{name: median seconds per call} of {name: callable}, or what else is asked `of` them; the rounds take
+    turns, so that drift hits all alike. With settle, each turn begins with calls that are not timed, for that
+    many seconds: threads of the candidate before may still spin, and its data may fill the caches. With
+    shuffle, nobody always follows the same one. clock: time.process_time is CPU time, for a machine that
+    others use."""
     order, shuffled = list(candidates.items()), random.Random(0)
     times = {name: [] for name in candidates}
     for f in candidates.values():
@@ -55,7 +57,8 @@ def c_library(source):
     src, lib = os.path.join(folder, "t.c"), os.path.join(folder, "t.so")
     with open(src, "w") as f:
         f.write(source)
-    # compilers cut vectors of 64 bytes in two unless they are told not to, and a limit measured so is half of what the machine can do
+    # compilers cut vectors of 64 bytes in two unless they are told not to, and a limit measured so is half of
+    # what the machine can do
     wide = ["-mprefer-vector-width=512"] if platform.machine() in ("x86_64", "AMD64") else []
     r = subprocess.run([*shlex.split(cc), "-O3", "-march=native", *wide, "-shared", "-fPIC", "-o", lib, src, "-lpthread"], capture_output=True, text=True)
     if r.returncode:
@@ -89,7 +92,8 @@ def run_part(name, threads, table=None, **extra):
 
 
 def child(code, env=None, timeout=300):
-    """The float that `code` prints last, run in a fresh interpreter; None and the reason on stderr if it fails."""
+    """The float that `code` prints last, run in a fresh interpreter; None and the reason on stderr if it
+    fails."""
     r = subprocess.run([sys.executable, "-c", code], env=env or environment(), capture_output=True, text=True, timeout=timeout)
     if r.returncode:
         print(f"    (skipped: {r.stderr.strip().splitlines()[-1] if r.stderr.strip() else r.returncode})", file=sys.stderr)
@@ -126,7 +130,8 @@ def has(module):
 
 
 def wanted(arguments=()):
-    """The words of $CASE (or the arguments), one of which a row's name must contain, and the peers of $PEERS."""
+    """The words of $CASE (or the arguments), one of which a row's name must contain, and the peers of $PEERS.
+    """
     split = lambda name: [w for w in os.environ.get(name, "").replace("+", " ").split(",") if w]  # noqa: E731
     return list(arguments) or split("CASE"), [p for p in ("numpy", "torch", "jax") if p in (split("PEERS") or (p,))]
 
@@ -174,7 +179,8 @@ def results(name):
 
 
 def replace_part(name, text, path=None):
-    """What stands between <!-- name: begin --> and <!-- name: end --> in docs/benchmarks.md; a part that is not there yet goes to the end."""
+    """What stands between <!-- name: begin --> and <!-- name: end --> in docs/benchmarks.md; a part that is
+    not there yet goes to the end."""
     path = path or os.path.join(ROOT, "docs", "benchmarks.md")
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     with open(path) as f:

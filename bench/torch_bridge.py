@@ -1,4 +1,5 @@
-"""torch: launches with its tensors, DLPack there and back, operators, a training step; and compiling autotune's configs in parallel."""
+"""torch: launches with its tensors, DLPack there and back, operators, a training step; and compiling
+autotune's configs in parallel."""
 
 import numpy as np
 
@@ -122,7 +123,8 @@ def cold(part, threads):
 
 
 def tuning(table):
-    """What compiling can gain from a second CPU is a matter of the machine: two processes with half of the configs each are the limit."""
+    """What compiling can gain from a second CPU is a matter of the machine: two processes with half of the
+    configs each are the limit."""
     from concurrent.futures import ThreadPoolExecutor
     from statistics import median
 

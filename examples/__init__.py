@@ -1,4 +1,5 @@
-"""Tutorials that run: `python -m examples.softmax` or `python examples/softmax.py`, with EAS_BACKEND=ref to run on the reference interpreter."""
+"""Tutorials that run: `python -m examples.softmax` or `python examples/softmax.py`, with EAS_BACKEND=ref to
+run on the reference interpreter."""
 
 import importlib.util
 import os
@@ -6,7 +7,8 @@ import time
 
 
 def small():
-    """Only to see that it works? The interpreter is for small sizes, and EAS_EXAMPLES_SMALL=1 asks for them elsewhere."""
+    """Only to see that it works? The interpreter is for small sizes, and EAS_EXAMPLES_SMALL=1 asks for them
+    elsewhere."""
     return os.environ.get("EAS_BACKEND") == "ref" or os.environ.get("EAS_EXAMPLES_SMALL") == "1"
 
 
@@ -41,7 +43,8 @@ def jax_call(f, arrays):
 
 
 def peers(*arrays, **functions):
-    """ ", torch 1.20 ms, jax 1.31 ms": the same by others, where they are installed. Each function takes the module and the arrays as its own."""
+    """", torch 1.20 ms, jax 1.31 ms": the same by others, where they are installed. Each function takes the
+    module and the arrays as its own."""
     calls, text = {"torch": torch_call, "jax": jax_call}, ""
     for name, f in functions.items():
         if not small() and importlib.util.find_spec(name):

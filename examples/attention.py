@@ -1,9 +1,12 @@
 """Causal attention without the S x S matrix: softmax(q @ k.T / sqrt(D), masked above the diagonal) @ v.
 
-A program takes ROWS queries of one head and walks the keys in tiles of COLS. For each query it keeps the largest score so far, the sum of the exponentials against it, and the
-weighted sum of values; when a tile raises the maximum, both sums are scaled down before the tile is added. Tiles below the diagonal need no mask, tiles beyond it are never visited. A tile of scores has a row for
-each key and a column for each query: the keys are a left factor as they lie in memory, the queries are transposed once, and what is kept per query is a row that whole vectors of queries share. The scores are kept in
-powers of two, since exp2 is the cheaper function: log2(e) goes into the scale."""
+A program takes ROWS queries of one head and walks the keys in tiles of COLS. For each query it keeps the
+largest score so far, the sum of the exponentials against it, and the weighted sum of values; when a tile
+raises the maximum, both sums are scaled down before the tile is added. Tiles below the diagonal need no mask,
+tiles beyond it are never visited. A tile of scores has a row for each key and a column for each query: the
+keys are a left factor as they lie in memory, the queries are transposed once, and what is kept per query is a
+row that whole vectors of queries share. The scores are kept in powers of two, since exp2 is the cheaper
+function: log2(e) goes into the scale."""
 
 import math
 

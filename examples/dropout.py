@@ -1,7 +1,8 @@
-"""Dropout by counter-based random numbers: each element is zeroed with probability p, the others are scaled by 1 / (1 - p).
+"""Dropout by counter-based random numbers: each element is zeroed with probability p, the others are scaled
+by 1 / (1 - p).
 
-mk.rand(seed, offset) depends on its two arguments alone: no state, no mask in memory. The backward pass draws the same numbers again from
-the seed, and any grid, block size or device gives the same mask."""
+mk.rand(seed, offset) depends on its two arguments alone: no state, no mask in memory. The backward pass draws
+the same numbers again from the seed, and any grid, block size or device gives the same mask."""
 
 import numpy as np
 

@@ -1,5 +1,5 @@
-"""`python examples/softmax.py` looks for `examples` beside the script and finds this file, which hands it the package, as `python -m examples.softmax`
-would have found it by itself."""
+"""`python examples/softmax.py` looks for `examples` beside the script and finds this file, which hands it the
+package, as `python -m examples.softmax` would have found it by itself."""
 
 import importlib
 import os

@@ -1,8 +1,9 @@
 """How often each of 256 values occurs: atomics, twice.
 
-Threads that add to one counter must take turns, and 256 counters in global memory are shared by the whole launch. So a group counts into threadgroup
-memory first, which nobody else waits for: each of its threads reads every BLOCK-th element of the group's part, neighbours side by side. Only then do
-256 sums go out, one atomic for each, however long the part was."""
+Threads that add to one counter must take turns, and 256 counters in global memory are shared by the whole
+launch. So a group counts into threadgroup memory first, which nobody else waits for: each of its threads
+reads every BLOCK-th element of the group's part, neighbours side by side. Only then do 256 sums go out, one
+atomic for each, however long the part was."""
 
 import numpy as np
 

@@ -1,12 +1,14 @@
-"""Layer norm, forward and backward: each row to mean 0 and variance 1, then scaled by a weight and shifted by a bias.
+"""Layer norm, forward and backward: each row to mean 0 and variance 1, then scaled by a weight and shifted by
+a bias.
 
-A program holds one row as a block of COLS elements, so that the row is read once, whatever is asked of it; elements past the row's end are masked. The variance is taken around the mean, since
-E[x^2] - E[x]^2 cancels.
+A program holds one row as a block of COLS elements, so that the row is read once, whatever is asked of it;
+elements past the row's end are masked. The variance is taken around the mean, since E[x^2] - E[x]^2 cancels.
 
 Backward, with xhat = (x - mean) * rstd and g the gradient of the output:
     dx      = rstd * (g*w - mean(g*w) - xhat * mean(g*w * xhat))    row by row: one program each
     dweight = sum of g * xhat over the rows                         down the columns, in two steps:
-    dbias   = sum of g over the rows                                programs sum bands of BAND rows, then the bands are summed
+    dbias   = sum of g over the rows                                programs sum bands of BAND rows, then the
+                                                                    bands are summed
 No atomics: the sums have one order, so the result has the same bits every time."""
 
 import numpy as np
@@ -115,7 +117,8 @@ def slope(f, arrays, i, direction, h=1e-5):
 
 
 def check_slopes(x, weight, bias, grad, eps, gradients, rng):
-    """Finite differences of the formula of the forward pass along random directions: the backward formulas are not taken on trust."""
+    """Finite differences of the formula of the forward pass along random directions: the backward formulas
+    are not taken on trust."""
     arrays = [a[:4].astype(np.float64) if a.ndim == 2 else a.astype(np.float64) for a in (x, weight, bias)]
 
     def loss(x, weight, bias):

@@ -1,9 +1,10 @@
 """Running sums of a long array in one launch, by decoupled look-back: every element is read and written once.
 
-A group publishes the sum of its tile, then walks back over the tiles before it: it adds their sums until it meets one whose running sum is known. A
-flag tells what of a tile is known. It is stored with `order="release"` after the number it speaks of, and loaded with `order="acquire"` before that
-is read, so who sees the flag sees the number. Tiles are handed out in the order in which groups begin to run: a group waits only for groups that
-run already, and these publish their sums before they wait themselves."""
+A group publishes the sum of its tile, then walks back over the tiles before it: it adds their sums until it
+meets one whose running sum is known. A flag tells what of a tile is known. It is stored with
+`order="release"` after the number it speaks of, and loaded with `order="acquire"` before that is read, so who
+sees the flag sees the number. Tiles are handed out in the order in which groups begin to run: a group waits
+only for groups that run already, and these publish their sums before they wait themselves."""
 
 import numpy as np
 

@@ -1,7 +1,8 @@
 """The Mandelbrot set, written to a PNG: `python -m examples.mandelbrot out.png`.
 
-A program iterates z = z^2 + c for a block of pixels of one line at once. The pixels escape at different times: those that have keep
-their z and count by mk.where, and the loop (mk.while_) ends as soon as mk.any finds none left, or at the limit."""
+A program iterates z = z^2 + c for a block of pixels of one line at once. The pixels escape at different
+times: those that have keep their z and count by mk.where, and the loop (mk.while_) ends as soon as mk.any
+finds none left, or at the limit."""
 
 import os
 import struct

@@ -1,12 +1,19 @@
-"""Matrix product, five ways, and a sixth that does more in one go. (matmul_tiled.py has a seventh, by hand in threadgroup memory.)
+"""Matrix product, five ways, and a sixth that does more in one go. (matmul_tiled.py has a seventh, by hand in
+threadgroup memory.)
 
 plain      one element per thread: mk.dot walks a row of a and a column of b
-simdgroup  one 8 x 8 tile per simdgroup of 32 threads: mk.mma multiplies tiles, as the matrix units of a GPU do
-blocks     one tile per program: mk.dot multiplies blocks that were loaded whole; on the CPU it runs in registers
-panels     two kernels: the first lays b out in panels of COLS columns, in the second a program multiplies ROWS rows of a, which stay in the second cache, by one panel;
-           with as many columns as the CPU has registers for, mk.dot reads both factors where they lie and nothing else is ever copied: the quickest of all
-in_place   the same of a b that stays in the second cache as it is, up to a megabyte: nothing needs to be laid out
-fused      blocks or panels, and before a tile is stored, a bias and the gelu function on top: no further pass over memory"""
+simdgroup  one 8 x 8 tile per simdgroup of 32 threads: mk.mma multiplies tiles, as the matrix units of a GPU
+           do
+blocks     one tile per program: mk.dot multiplies blocks that were loaded whole; on the CPU it runs in
+           registers
+panels     two kernels: the first lays b out in panels of COLS columns, in the second a program multiplies
+           ROWS rows of a, which stay in the second cache, by one panel;
+           with as many columns as the CPU has registers for, mk.dot reads both factors where they lie and
+           nothing else is ever copied: the quickest of all
+in_place   the same of a b that stays in the second cache as it is, up to a megabyte: nothing needs to be laid
+           out
+fused      blocks or panels, and before a tile is stored, a bias and the gelu function on top: no further pass
+           over memory"""
 
 import numpy as np
 
@@ -65,7 +72,8 @@ def fused(a, b, bias, c, N, K, BM: eas.constexpr, BN: eas.constexpr, BK: eas.con
 
 @eas.kernel
 def lay_out(b, out, N, K, COLS: eas.constexpr, PANELS: eas.constexpr, ROWS: eas.constexpr):
-    """Panel p of out has the columns from p * COLS on, row after row; 0 beyond the last column. ROWS divides K."""
+    """Panel p of out has the columns from p * COLS on, row after row; 0 beyond the last column. ROWS divides
+    K."""
     k, c = mk.program_id(1) * ROWS + mk.arange(0, ROWS), mk.arange(0, COLS)
     panel = mk.program_id(0) * PANELS + mk.arange(0, PANELS)
     col = (panel[:, None] * COLS + c[None, :])[None, :, :]

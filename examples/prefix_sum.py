@@ -1,7 +1,9 @@
-"""Running sums of a long array, in three launches: sums within blocks, running sums of the blocks' totals, and their addition.
+"""Running sums of a long array, in three launches: sums within blocks, running sums of the blocks' totals,
+and their addition.
 
-What one block needs of those before it goes through memory between launches; examples/lookback_scan.py does it in one launch. The
-middle step is the same problem, smaller by BLOCK: it calls itself until one block is enough."""
+What one block needs of those before it goes through memory between launches; examples/lookback_scan.py does
+it in one launch. The middle step is the same problem, smaller by BLOCK: it calls itself until one block is
+enough."""
 
 import numpy as np
 

@@ -1,7 +1,8 @@
 """Softmax of each row of a matrix, in one pass over memory: exp(x - max) / sum(exp(x - max)).
 
-A program takes one row and holds all of it as a block of COLS elements, so the row is read once and written once; the maximum and the sum
-are reductions of the block. Elements past the row's end are masked: they read -inf, whose exponential adds nothing to the sum."""
+A program takes one row and holds all of it as a block of COLS elements, so the row is read once and written
+once; the maximum and the sum are reductions of the block. Elements past the row's end are masked: they read
+-inf, whose exponential adds nothing to the sum."""
 
 import numpy as np
 

@@ -1,7 +1,9 @@
-"""Heat spreads over a plate: each point moves towards the mean of its four neighbours; the border stays as it is.
+"""Heat spreads over a plate: each point moves towards the mean of its four neighbours; the border stays as it
+is.
 
-A program owns a tile of H x W points: two aranges, one along each axis, make 2-D blocks of offsets and masks by broadcasting, as in NumPy. The grid has two axes,
-tiles across and tiles down. Neighbours are four more loads at shifted offsets; points that lie beside the plate are masked off, so they may be anywhere."""
+A program owns a tile of H x W points: two aranges, one along each axis, make 2-D blocks of offsets and masks
+by broadcasting, as in NumPy. The grid has two axes, tiles across and tiles down. Neighbours are four more
+loads at shifted offsets; points that lie beside the plate are masked off, so they may be anywhere."""
 
 import numpy as np
 

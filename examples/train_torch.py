@@ -1,12 +1,16 @@
-"""Training in torch with kernels of ours: a block of layer norm and a two-layer perceptron with gelu, as one operator that torch differentiates.
+"""Training in torch with kernels of ours: a block of layer norm and a two-layer perceptron with gelu, as one
+operator that torch differentiates.
 
-A kernel, or as here a function that launches some, becomes an operator by eas.torch.op: it says which parameters the operator makes (outputs), how, and what the
-backward is. From then on it is a torch function like any other: autograd, torch.compile(fullgraph=True), vmap and export work.
+A kernel, or as here a function that launches some, becomes an operator by eas.torch.op: it says which
+parameters the operator makes (outputs), how, and what the backward is. From then on it is a torch function
+like any other: autograd, torch.compile(fullgraph=True), vmap and export work.
 
-The backward is an operator as well, whose parameters' names say what they are. Matrix products are torch's; what lies between them, many passes over memory in torch, is one
-kernel each: layer norm; bias and gelu; the slope of gelu; and the gradients of all that is added or scaled by column, in one pass at the end.
+The backward is an operator as well, whose parameters' names say what they are. Matrix products are torch's;
+what lies between them, many passes over memory in torch, is one kernel each: layer norm; bias and gelu; the
+slope of gelu; and the gradients of all that is added or scaled by column, in one pass at the end.
 
-The loop trains the same network twice from the same weights, with torch's layers and with this block, and compares the losses."""
+The loop trains the same network twice from the same weights, with torch's layers and with this block, and
+compares the losses."""
 
 from functools import partial
 
@@ -51,7 +55,8 @@ def gelu_backward_kernel(u, bias, grad, dz, N, BN: eas.constexpr):
 
 @eas.kernel
 def column_sums(grad, dz, dnormed, x, mean, rstd, db2, db1, dgamma, dbeta, M, OUT, HIDDEN, IN, BN: eas.constexpr):
-    """The gradients of all that is the same for every row: sums down the columns of three matrices, each of a width of its own."""
+    """The gradients of all that is the same for every row: sums down the columns of three matrices, each of a
+    width of its own."""
     c = mk.program_id(0) * BN + mk.arange(0, BN)
     in_out, in_hidden, in_x = c < OUT, c < HIDDEN, c < IN
     b2, b1, scale, shift = (mk.var(mk.zeros(BN)) for _ in range(4))

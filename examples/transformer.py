@@ -1,7 +1,8 @@
 """A block of a transformer in lazy tensors: written as the formulas are, it runs as a handful of kernels.
 
-Nothing is marked or decorated. Operations record themselves; reading the result finds that layer norm is one pass over its rows, that attention needs no matrix of scores, and that bias, gelu and
-residual belong to the products before them. eager.trace shows the kernels that came out of it."""
+Nothing is marked or decorated. Operations record themselves; reading the result finds that layer norm is one
+pass over its rows, that attention needs no matrix of scores, and that bias, gelu and residual belong to the
+products before them. eager.trace shows the kernels that came out of it."""
 
 import io
 import math

@@ -614,8 +614,8 @@ EAS_API void *eas_buffer_address(const eas_buffer *b);
 EAS_API const void *eas_buffer_read(const eas_buffer *b); /* the same, to be read only */
 /* The caller will not write to the memory any more, so that the library may keep what it computes from it:
  * weights are laid out for products once, not at every call (docs/caches.md). Tensors that were computed and
- * those of files are sealed. Who asks for the address by eas_buffer_address or eas_buffer_host may write to it
- * from then on. */
+ * those of files are sealed. Who asks for the address by eas_buffer_address or eas_buffer_host may write to
+ * it from then on. */
 EAS_API void eas_buffer_seal(eas_buffer *b);
 
 /* Freed buffers are kept for the next request of their size: see docs/devices.md. Bytes are those taken
@@ -970,8 +970,7 @@ EAS_API eas_status eas_weights_save(const char *path, int n, const char *const *
                                     const eas_launch *hooks);
 
 /* ====================================================================================================
- * 4. derivatives and meshes: of kernels, of tensors; layouts, parts, predictions, collectives between
- *    processes
+ * 4. derivatives and meshes: of kernels, of tensors; layouts, parts, predictions, collectives
  * ==================================================================================================== */
 
 /* ---- derivatives of kernels ------------------------------------------------------------------------- */
@@ -1396,11 +1395,15 @@ EAS_API void eas_profile_free(eas_profile *p);
 /* A live builder runs each instruction as it is appended, on the memory of the host, one program after the
  * other: for debugging. Values have the bits that every device gives; only products and sums are not
  * contracted into fma.
- *   make a builder and its parameters; eas_live_begin; while (eas_live_next(b) == 1) build the body;
+ *
+ *   make a builder and its parameters
+ *   eas_live_begin
+ *   while (eas_live_next(b) == 1) build the body
  *   eas_builder_free
- * eas_loop_*, eas_while_* and eas_if_* are not for live builders: the caller takes its own loops and
- * branches, and tells by the functions below which threads take part. In SPMD mode a program counts as one
- * thread. */
+ *
+ * eas_builder_loop_*, eas_builder_while_* and eas_builder_if_* are not for live builders: the caller has
+ * loops and branches of its own language, and says by the functions below which threads take part. In SPMD
+ * mode a program counts as one thread. */
 /* opts as for a launch */
 EAS_API eas_status eas_live_begin(eas_builder *b, const eas_arg *args, int nargs, const eas_launch *opts);
 /* 1: on to the next program; 0: there is none; negative: an eas_status */

@@ -1,4 +1,5 @@
-"""Signatures of the Python array API 2024.12, one line each: functions, the extensions linalg and fft, and methods of arrays."""
+"""Signatures of the Python array API 2024.12, one line each: functions, the extensions linalg and fft, and
+methods of arrays."""
 
 FUNCTIONS = """
 arange(start, /, stop=None, step=1, *, dtype=None, device=None)

@@ -1,5 +1,6 @@
-"""Sharded programs whose results must not depend on where the devices are: python mpi_cases.py FILE runs them on a mesh of N devices (argument 2) in threads, mpirun -n N on one of N ranks; results go to FILE
-(of rank 0), for tests/test_mpi.py to compare bit by bit."""
+"""Sharded programs whose results must not depend on where the devices are: python mpi_cases.py FILE runs them
+on a mesh of N devices (argument 2) in threads, mpirun -n N on one of N ranks; results go to FILE (of rank 0),
+for tests/test_mpi.py to compare bit by bit."""
 
 import resource
 import sys

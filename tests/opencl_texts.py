@@ -1,4 +1,5 @@
-"""Kernels whose OpenCL text has many forms, each against ref, bit by bit. test_opencl.py runs this file once for each width of vectors, and for the text of GPUs."""
+"""Kernels whose OpenCL text has many forms, each against ref, bit by bit. test_opencl.py runs this file once
+for each width of vectors, and for the text of GPUs."""
 
 import numpy as np
 

@@ -1,4 +1,5 @@
-"""A plugin of pytest: every tensor that a test makes of data lies in parts on a mesh, SHARD_EVERYTHING: "4" cuts the first dim into 4, "2x4" the first into 2 and the second into 4; sizes need not divide.
+"""A plugin of pytest: every tensor that a test makes of data lies in parts on a mesh, SHARD_EVERYTHING: "4"
+cuts the first dim into 4, "2x4" the first into 2 and the second into 4; sizes need not divide.
 tests/test_shard_suite.py runs the suite so."""
 
 import os

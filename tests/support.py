@@ -46,8 +46,8 @@ def same(test, one, other, what):
 
 
 def each(test, kernel, *args, **kw):
-    """Launches on every device on copies of the arrays; returns their outputs, which must be equal bit for bit (any NaN is a NaN).
-    A device without f64 must say so, and is left out then."""
+    """Launches on every device on copies of the arrays; returns their outputs, which must be equal bit for
+    bit (any NaN is a NaN). A device without f64 must say so, and is left out then."""
     results = {}
     for device in DEVICES:
         copies = [a.copy() if isinstance(a, np.ndarray) else a for a in args]

@@ -1,4 +1,5 @@
-"""The Python array API 2024.12, function by function: signatures, dtypes, shapes and values as array_api_strict and NumPy have them, and the special cases that the standard lists.
+"""The Python array API 2024.12, function by function: signatures, dtypes, shapes and values as
+array_api_strict and NumPy have them, and the special cases that the standard lists.
 
 What array_api_strict refuses (a dtype that a function need not take) is left out; all else must agree."""
 
@@ -233,7 +234,8 @@ class Elements(Case):
                     same(self, plain(x), a, name)
 
 
-# ---- everything else: expressions of xp, x (any dtype and shape) and y (another of the same dtype and shape) ----
+# ---- everything else ----
+# Expressions of xp, x (any dtype and shape) and y (another tensor of that dtype and shape).
 ANY_SHAPE = """
 xp.asarray(x)
 xp.asarray(x, copy=True)

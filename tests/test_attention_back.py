@@ -1,4 +1,5 @@
-"""Derivatives of attention: tile by tile, without a matrix of the size of the scores; and the kernels of a transformer block."""
+"""Derivatives of attention: tile by tile, without a matrix of the size of the scores; and the kernels of a
+transformer block."""
 
 import io
 import re
@@ -87,7 +88,8 @@ class Backward(unittest.TestCase):
             np.testing.assert_allclose(eager.grad(f, argnums=i)(Tensor(q), Tensor(k), Tensor(v)).numpy(), want[i], atol=1e-12)
 
     def test_results_in_any_order(self):
-        """The backward kernels read maxima and sums of rows that the forward kernel stores: it runs first, whatever is asked for first and whatever follows the product."""
+        """The backward kernels read maxima and sums of rows that the forward kernel stores: it runs first,
+        whatever is asked for first and whatever follows the product."""
         q, k, v, ct = self.data((2,), 40, 48, 8, 8, "float64")
         want = by_hand(q, k, v, ct, False, None)
         for follows in (lambda o: o.sum(), lambda o: o, lambda o: eager.tanh(o) + 1):
@@ -167,7 +169,8 @@ class Block(unittest.TestCase):
 
 
 class Depth(unittest.TestCase):
-    """Networks of several blocks. The kernel of dv reads nothing that is made after it, such as the transposed values that only dq and dk need."""
+    """Networks of several blocks. The kernel of dv reads nothing that is made after it, such as the
+    transposed values that only dq and dk need."""
 
     def test_gradients_of_three_blocks_with_rotary_positions(self):
         import jax

@@ -1,4 +1,5 @@
-"""Whole programs with products of bf16, as on machines with AVX512-BF16 and AMX: what this one lacks is emulated (tests/c/emulate.c)."""
+"""Whole programs with products of bf16, as on machines with AVX512-BF16 and AMX: what this one lacks is
+emulated (tests/c/emulate.c)."""
 
 import json
 import os
@@ -110,7 +111,8 @@ class Bf16(unittest.TestCase):
             self.assertEqual(run["level"], "amx")
         for name in run["out"]:
             got, want = self.numbers(run, name), self.numbers(self.plain, name)
-            # Sums of at most 256 products of about 1, in another order; those of tensors are rounded to bf16, where the last bit may turn.
+            # Sums of at most 256 products of about 1, in another order; those of tensors are rounded to bf16,
+            # where the last bit may turn.
             bound = 256 * 2.0**-24 * 256 + (0 if name in ("blocks", "masked") else 2.0**-7 * abs(want))
             self.assertTrue((abs(got - want) <= bound).all(), name)
         self.assertNotEqual(run["out"]["blocks"], self.plain["out"]["blocks"] if self.wide() else None)

@@ -108,7 +108,8 @@ class WantedAgain(unittest.TestCase):
 
 
 class RowsAddedUp(unittest.TestCase):
-    """A loop that adds rows works on several vectors at a time where the row is long enough: every dtype, every length of block."""
+    """A loop that adds rows works on several vectors at a time where the row is long enough: every dtype,
+    every length of block."""
 
     def test_every_dtype_and_length(self):
         @eas.kernel
@@ -129,12 +130,14 @@ class RowsAddedUp(unittest.TestCase):
 
 
 class WaitingInTheOutput(unittest.TestCase):
-    """Rows so long that what is made of them waits where it will be stored: only where no other program and no other argument meets it."""
+    """Rows so long that what is made of them waits where it will be stored: only where no other program and
+    no other argument meets it."""
 
     LONG = 40960  # 160 KB of f32
 
     def scaled(self, x, out, gap, rows, n, long):
-        """out = (x + 1) / (the largest of the row + 1), rows of `long` elements that begin every `gap`, of which n are there."""
+        """out = (x + 1) / (the largest of the row + 1), rows of `long` elements that begin every `gap`, of
+        which n are there."""
 
         @eas.kernel
         def k(x, out, GAP, N, LONG: eas.constexpr):

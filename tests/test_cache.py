@@ -179,7 +179,8 @@ class DiskCache(unittest.TestCase):
         self.assertFalse(os.path.exists(ours))
 
     def where(self, cwd=None, **env):
-        """The folder, why there is none, and what was said of that; the folder is the one that it was at the first kernel."""
+        """The folder, why there is none, and what was said of that; the folder is the one that it was at the
+        first kernel."""
         code = CODE + "\n    import os\n    os.chdir('/')\n    make(77.0)(a, out, n, BLOCK=128)\n    print(repr(eas._eas.cache_dir()))"
         drop = {k: v for k, v in os.environ.items() if k not in ("EAS_CACHE_DIR", "XDG_CACHE_HOME")}
         with mock.patch.dict(os.environ, drop, clear=True):

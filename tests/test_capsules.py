@@ -1,4 +1,5 @@
-"""DLPack capsules and headers of files with anything in them: taken, refused with an exception, never a crash. EAS_SOAK=1 tries many more."""
+"""DLPack capsules and headers of files with anything in them: taken, refused with an exception, never a
+crash. EAS_SOAK=1 tries many more."""
 
 import os
 import random
@@ -76,7 +77,8 @@ class Capsules(unittest.TestCase):
 
 
 class Headers(unittest.TestCase):
-    """A file of tensors as others write it: a length, a header of names, dtypes, shapes and offsets, the bytes. Whoever reads one makes views of its bytes."""
+    """A file of tensors as others write it: a length, a header of names, dtypes, shapes and offsets, the
+    bytes. Whoever reads one makes views of its bytes."""
 
     DTYPES = {"F32": np.float32, "F16": np.float16, "I64": np.int64, "U8": np.uint8, "BOOL": np.bool_}
 

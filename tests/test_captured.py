@@ -1,4 +1,5 @@
-"""What a kernel reads from around it while it is traced: changing it afterwards has it traced again, and eas.explain says why."""
+"""What a kernel reads from around it while it is traced: changing it afterwards has it traced again, and
+eas.explain says why."""
 
 import collections
 import contextvars

@@ -1,4 +1,5 @@
-"""eas.check: planted bugs are found, with both lines; nothing is found where nothing is wrong (test_interpret.py has all kernels of the tests and examples checked)."""
+"""eas.check: planted bugs are found, with both lines; nothing is found where nothing is wrong
+(test_interpret.py has all kernels of the tests and examples checked)."""
 
 import inspect
 import os

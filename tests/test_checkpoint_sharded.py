@@ -1,4 +1,5 @@
-"""Sharded checkpoints: what was saved is loaded, on any mesh, reading no more than is needed; a crash leaves the checkpoint before whole."""
+"""Sharded checkpoints: what was saved is loaded, on any mesh, reading no more than is needed; a crash leaves
+the checkpoint before whole."""
 
 import json
 import math

@@ -335,7 +335,8 @@ class Dynamic(unittest.TestCase):
         self.assertEqual(out.getvalue(), "[Dim('batch'), Dim(4)]\n")
 
     def test_buckets_of_every_kind(self):
-        """Lanes after the last element are masked wherever a size is reduced, scanned, multiplied or sorted along: results are those of the size itself."""
+        """Lanes after the last element are masked wherever a size is reduced, scanned, multiplied or sorted
+        along: results are those of the size itself."""
         w = Tensor.constant(np.random.default_rng(1).standard_normal((6, 3)).astype(np.float32))
         functions = {
             "sum": lambda x: x.sum(), "sums": lambda x: (x.sum(axis=0), x.sum(axis=1, keepdims=True)), "mean": lambda x: x.mean(axis=0) + x.mean(axis=1).sum(), "var": lambda x: eager.var(x, axis=0),

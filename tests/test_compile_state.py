@@ -1,4 +1,5 @@
-"""State under compile: what a compiled function reads is never stale, and what it changes is changed as without compile."""
+"""State under compile: what a compiled function reads is never stale, and what it changes is changed as
+without compile."""
 
 import collections
 import contextvars
@@ -101,7 +102,8 @@ class Pair:
 
 class Case(unittest.TestCase):
     def same(self, make, calls, state):
-        """The same results and the same state as without compile, after each call. make() -> (function, what state() looks at)."""
+        """The same results and the same state as without compile, after each call. make() -> (function, what
+        state() looks at)."""
         rows = []
         for wrap in (lambda f: f, eager.compile):
             f, what = make()

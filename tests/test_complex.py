@@ -1,4 +1,5 @@
-"""Complex tensors against NumPy: arithmetic, functions, promotion, views, reductions, products, interchange, derivatives, transforms; and dtypes that are only stored."""
+"""Complex tensors against NumPy: arithmetic, functions, promotion, views, reductions, products, interchange,
+derivatives, transforms; and dtypes that are only stored."""
 
 import importlib
 import unittest

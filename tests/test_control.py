@@ -133,7 +133,8 @@ class Loops(unittest.TestCase):
 
 
 class Masks(unittest.TestCase):
-    """Conditions that hold for all lanes of most chunks or rounds: code without masks, and with them at the ends."""
+    """Conditions that hold for all lanes of most chunks or rounds: code without masks, and with them at the
+    ends."""
 
     def test_guard_around_a_thread(self):
         @eas.kernel

@@ -1,4 +1,5 @@
-"""Convolutions that are computed in parts: transposed ones phase by phase, groups one by one. Against torch, values and gradients."""
+"""Convolutions that are computed in parts: transposed ones phase by phase, groups one by one. Against torch,
+values and gradients."""
 
 import unittest
 

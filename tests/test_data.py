@@ -130,7 +130,8 @@ class Files(unittest.TestCase):
             data.load_state(self.path)
 
     def test_resume_to_the_same_bits(self):
-        """Dropout, shuffled data, Adam's state: a run that was saved and loaded in the middle ends as one that was not."""
+        """Dropout, shuffled data, Adam's state: a run that was saved and loaded in the middle ends as one
+        that was not."""
         r = np.random.default_rng(0)
         x, y = r.standard_normal((20, 4)).astype("f"), r.integers(0, 3, 20)
 

@@ -1,4 +1,5 @@
-"""A load of a lane that no store needs is not out of bounds: the masks of stores reach the loads that only feed them."""
+"""A load of a lane that no store needs is not out of bounds: the masks of stores reach the loads that only
+feed them."""
 
 import unittest
 

@@ -1,4 +1,5 @@
-"""grad, vjp, jvp and the rest: trees, aux values, composition in any order, loops and branches, rules of users, torch's way, and what is refused."""
+"""grad, vjp, jvp and the rest: trees, aux values, composition in any order, loops and branches, rules of
+users, torch's way, and what is refused."""
 
 import gc
 import io

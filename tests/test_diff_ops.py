@@ -1,5 +1,6 @@
-"""Derivatives of every operation of the table: forward against finite differences in f64, reverse against forward, both against JAX where it has the operation, under vmap and
-compile, and once more for second derivatives. A new row fails until it has a case here."""
+"""Derivatives of every operation of the table: forward against finite differences in f64, reverse against
+forward, both against JAX where it has the operation, under vmap and compile, and once more for second
+derivatives. A new row fails until it has a case here."""
 
 import functools
 import unittest
@@ -46,7 +47,8 @@ def apart(*shape):
 
 
 class Case:
-    """f of tensors; j: the same in JAX; args: arrays it is differentiated by. second: second derivatives are checked, too. h: the step of the differences."""
+    """f of tensors; j: the same in JAX; args: arrays it is differentiated by. second: second derivatives are
+    checked, too. h: the step of the differences."""
 
     def __init__(self, f, *args, j=None, second=True, tol=1e-5, h=1e-6):
         self.f, self.args, self.j, self.second, self.tol, self.h = f, [np.asarray(a, np.float64) for a in args], j, second, tol, h

@@ -1,4 +1,5 @@
-"""DLPack: capsules of both kinds made by hand, the table of C functions, and the matrix of dtypes and layouts against the libraries that speak it."""
+"""DLPack: capsules of both kinds made by hand, the table of C functions, and the matrix of dtypes and layouts
+against the libraries that speak it."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,5 @@
-"""Donated arguments: their memory is used for results and for what is computed on the way, and never while something still reads it."""
+"""Donated arguments: their memory is used for results and for what is computed on the way, and never while
+something still reads it."""
 
 import random
 import unittest
@@ -17,7 +18,8 @@ def normal(seed):
 
 
 def random_function(seed, nargs=4, length=14):
-    """A function of several tensors of one shape: products (which are not computed in place), element-wise operations, views and sums."""
+    """A function of several tensors of one shape: products (which are not computed in place), element-wise
+    operations, views and sums."""
 
     def f(*args):
         r, have = random.Random(seed), list(args)

@@ -653,7 +653,8 @@ class Modules(unittest.TestCase):
 
 
 class BadIndices(unittest.TestCase):
-    """An index that is out of range for its axis raises when it is read, with the line that recorded it, wherever the axis lies in memory."""
+    """An index that is out of range for its axis raises when it is read, with the line that recorded it,
+    wherever the axis lies in memory."""
 
     def test_every_way_to_index(self):
         a = Tensor.constant(np.arange(16, dtype=np.float32).reshape(4, 4))
@@ -677,7 +678,8 @@ class BadIndices(unittest.TestCase):
 
 
 class LargeProducts(unittest.TestCase):
-    """Products that are laid out in panels first: what lies beyond the edges, transposes, other dtypes, what comes before and after, leading dims."""
+    """Products that are laid out in panels first: what lies beyond the edges, transposes, other dtypes, what
+    comes before and after, leading dims."""
 
     def check(self, f, *arrays, tol=1e-4):
         got = f(*(eager.Tensor.from_dlpack(a) for a in arrays)).numpy()
@@ -710,7 +712,8 @@ class LargeProducts(unittest.TestCase):
             self.check(lambda a, b: a @ b, rng.standard_normal(left, dtype=np.float32), rng.standard_normal(right, dtype=np.float32))
 
     def test_bits_are_those_of_a_chain(self):
-        """One fma a step, k ascending: rows at the edge, which are computed twice, and small products give the same."""
+        """One fma a step, k ascending: rows at the edge, which are computed twice, and small products give
+        the same."""
         rng = np.random.default_rng(2)
         x, y = rng.standard_normal((201, 257), dtype=np.float32), rng.standard_normal((257, 130), dtype=np.float32)
         a, b = eager.Tensor.from_dlpack(x), eager.Tensor.from_dlpack(y)
@@ -727,7 +730,8 @@ class LargeProducts(unittest.TestCase):
 
 
 class Attention(unittest.TestCase):
-    """softmax(where(condition, scores, -inf)) @ v in tiles: conditions that hold up to some column, and others."""
+    """softmax(where(condition, scores, -inf)) @ v in tiles: conditions that hold up to some column, and
+    others."""
 
     def check(self, rows, cols, condition, want):
         rng = np.random.default_rng(rows + cols)

@@ -1,4 +1,5 @@
-"""Random graphs of operations, evaluated at once and operation by operation in NumPy. EAGER_FUZZ=n runs n of them, EAGER_FUZZ_SEED chooses where to begin."""
+"""Random graphs of operations, evaluated at once and operation by operation in NumPy. EAGER_FUZZ=n runs n of
+them, EAGER_FUZZ_SEED chooses where to begin."""
 
 import os
 import unittest

@@ -1,4 +1,5 @@
-"""Indexing: an ellipsis for no axis, slices whose start is traced, and what is said of indices out of range."""
+"""Indexing: an ellipsis for no axis, slices whose start is traced, and what is said of indices out of range.
+"""
 
 import itertools
 import unittest

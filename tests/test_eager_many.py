@@ -1,4 +1,5 @@
-"""Expressions of more tensors than a kernel has parameters: fusion splits by parameters, on every device by its own limit."""
+"""Expressions of more tensors than a kernel has parameters: fusion splits by parameters, on every device by
+its own limit."""
 
 import unittest
 
@@ -27,7 +28,8 @@ class Many(unittest.TestCase):
                 self.check(device, 40 if device in ("mps", "metal") else 300)
 
     def test_chains_of_shifted_reads(self):
-        """Each link reads the one before at two places: computed where they are used, they would be 2^16 copies of the code."""
+        """Each link reads the one before at two places: computed where they are used, they would be 2^16
+        copies of the code."""
         x = np.random.default_rng(0).random(1 << 16).astype(np.float32)
         y, want = Tensor(x), x
         for k in range(16):

@@ -1,4 +1,5 @@
-"""What is said where something is wrong with tensors: in the user's words. Also: await, and branches that disagree."""
+"""What is said where something is wrong with tensors: in the user's words. Also: await, and branches that
+disagree."""
 
 import asyncio
 import time

@@ -1,4 +1,5 @@
-"""Every operation of the table against NumPy: shapes with no dims, no elements, odd sizes, strides; every dtype it takes; special values."""
+"""Every operation of the table against NumPy: shapes with no dims, no elements, odd sizes, strides; every
+dtype it takes; special values."""
 
 import itertools
 import math

@@ -1,4 +1,5 @@
-"""Products of vectors and matrices, and convolutions: every layout, sizes that nothing divides, on every device, and the same bits whatever the number of threads."""
+"""Products of vectors and matrices, and convolutions: every layout, sizes that nothing divides, on every
+device, and the same bits whatever the number of threads."""
 
 import unittest
 

@@ -1,4 +1,5 @@
-"""Ways of lowering that exist for speed, against NumPy: concatenation by copies, sorting by networks and digits, places of true elements, windows tap by tap, reductions in even parts, erf."""
+"""Ways of lowering that exist for speed, against NumPy: concatenation by copies, sorting by networks and
+digits, places of true elements, windows tap by tap, reductions in even parts, erf."""
 
 import math
 import unittest

@@ -1,4 +1,5 @@
-"""Updates at indices: in their order, large and small, along any axis, on every device; a bad index is an error wherever it points."""
+"""Updates at indices: in their order, large and small, along any axis, on every device; a bad index is an
+error wherever it points."""
 
 import unittest
 

@@ -1,4 +1,5 @@
-"""Every example runs, checks itself, and says so in one line (the quick start and the older ones print what they show)."""
+"""Every example runs, checks itself, and says so in one line (the quick start and the older ones print what
+they show)."""
 
 import importlib.util
 import os

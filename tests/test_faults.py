@@ -1,4 +1,5 @@
-"""Compilers and drivers that fail, through libraries in front of the real ones; and what many queued launches and streams under load leave behind.
+"""Compilers and drivers that fail, through libraries in front of the real ones; and what many queued launches
+and streams under load leave behind.
 
 EAS_SOAK=1 (make soak) runs as many launches as the numbers of the project name."""
 
@@ -38,7 +39,8 @@ __attribute__((visibility("default"))) int eas_llvm_compile(const void *ir, cons
 }
 """
 
-# What drivers say of a launch that ran into their time limit: its event ends with CL_OUT_OF_RESOURCES. The first launch is such a one.
+# What drivers say of a launch that ran into their time limit: its event ends with CL_OUT_OF_RESOURCES. The
+# first launch is such a one.
 BAD_DRIVER = """
 #include <dlfcn.h>
 #include <stddef.h>
@@ -92,7 +94,8 @@ __attribute__((visibility("default"))) int clBuildProgram(void *p, unsigned n, v
 
 QUIET_DRIVER = POOR_DRIVER.replace("e || builds++ ? e : -11", "e")
 
-# In a process whose launches go to `device`. no_memory(n): its next n allocations fail; of the host's, all that need more than 8 MB.
+# In a process whose launches go to `device`. no_memory(n): its next n allocations fail; of the host's, all
+# that need more than 8 MB.
 TOOLS = """
 import ctypes, os, resource, signal, sys, threading, time, weakref
 from test_streams import spin, step
@@ -436,7 +439,8 @@ print((rss() - before) >> 10)
                 self.assertLess(int(out), 4096, "KB more than after a fifth of the launches")
 
     def test_two_streams_under_load(self):
-        """Each stream adds to what the other one left, by turns; a third thread loads the device meanwhile."""
+        """Each stream adds to what the other one left, by turns; a third thread loads the device meanwhile.
+        """
         for device in support.DEVICES:
             rounds = {"cpu": 2000, "opencl": 300, "mps": 60, "ref": 60}[device] * (20 if SOAK else 1)
             one, two = eas.Stream(device), eas.Stream(device)

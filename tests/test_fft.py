@@ -1,4 +1,5 @@
-"""eager.fft against numpy.fft: lengths of all kinds, axes, norms, dtypes; derivatives against differences; under transforms."""
+"""eager.fft against numpy.fft: lengths of all kinds, axes, norms, dtypes; derivatives against differences;
+under transforms."""
 
 import unittest
 

@@ -1,4 +1,5 @@
-"""fma of f64 on a CPU without the instruction: one rounding, as Fractions have it, subnormal and overflowing results included."""
+"""fma of f64 on a CPU without the instruction: one rounding, as Fractions have it, subnormal and overflowing
+results included."""
 
 import os
 import subprocess

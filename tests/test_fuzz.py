@@ -1,4 +1,5 @@
-"""Random kernels of a family, written in Python: as plain Python they give what the compiled kernel gives. (tests/fuzz has the C side.)"""
+"""Random kernels of a family, written in Python: as plain Python they give what the compiled kernel gives.
+(tests/fuzz has the C side.)"""
 
 import unittest
 

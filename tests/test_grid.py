@@ -1,4 +1,5 @@
-"""A grid that is inferred from the argument N: right for programs over blocks of N; where it does not cover what the kernel writes, it raises and names _grid."""
+"""A grid that is inferred from the argument N: right for programs over blocks of N; where it does not cover
+what the kernel writes, it raises and names _grid."""
 
 import unittest
 

@@ -1,4 +1,5 @@
-"""Integers behave as Python's, exact within 64 bits; // and % round as Python's do; loaded values wrap as their dtype says."""
+"""Integers behave as Python's, exact within 64 bits; // and % round as Python's do; loaded values wrap as
+their dtype says."""
 
 import itertools
 import unittest
@@ -121,7 +122,8 @@ class CeilingDivision(unittest.TestCase):
 
 class FloorDivision(unittest.TestCase):
     def test_by_one_number(self):
-        """The largest dividends, and multiples of the divisor with their neighbours, are where a reciprocal would go wrong."""
+        """The largest dividends, and multiples of the divisor with their neighbours, are where a reciprocal
+        would go wrong."""
         rng = np.random.default_rng(0)
         for dt in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64):
             lo, hi, bits = int(np.iinfo(dt).min), int(np.iinfo(dt).max), np.iinfo(dt).bits

@@ -55,7 +55,8 @@ def walk_examples():
 
 
 class Everything(unittest.TestCase):
-    """Every kernel that the tests and the examples launch: as plain Python it gives the same, and eas.check finds nothing wrong with it."""
+    """Every kernel that the tests and the examples launch: as plain Python it gives the same, and eas.check
+    finds nothing wrong with it."""
 
     def test_kernels_of_the_tests(self):
         self.assertGreater(walk_tests(), 3000)

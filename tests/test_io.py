@@ -1,4 +1,5 @@
-"""Tensors in files: safetensors, npy, npz and GGUF, against the packages that others read and write them with; hostile files."""
+"""Tensors in files: safetensors, npy, npz and GGUF, against the packages that others read and write them
+with; hostile files."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""Lanes of blocks that change places, functions of bits, functions made of instructions, products of rank 3 and of bytes: against NumPy."""
+"""Lanes of blocks that change places, functions of bits, functions made of instructions, products of rank 3
+and of bytes: against NumPy."""
 
 import unittest
 

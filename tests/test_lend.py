@@ -1,4 +1,5 @@
-"""Host arrays that a device with the host's memory uses where they lie: nothing is staged, and the results are the same."""
+"""Host arrays that a device with the host's memory uses where they lie: nothing is staged, and the results
+are the same."""
 
 import mmap
 import unittest

@@ -1,4 +1,5 @@
-"""eager.linalg: against NumPy in every dtype; by the properties of the factors; without a LAPACK too; derivatives against differences and JAX."""
+"""eager.linalg: against NumPy in every dtype; by the properties of the factors; without a LAPACK too;
+derivatives against differences and JAX."""
 
 import importlib
 import itertools

@@ -1,4 +1,5 @@
-"""while_loop, scan and cond: the same values as Python's own loops, on every device, traced or not, in lanes, nested, with sizes that vary; what they refuse."""
+"""while_loop, scan and cond: the same values as Python's own loops, on every device, traced or not, in lanes,
+nested, with sizes that vary; what they refuse."""
 
 import os
 import signal
@@ -408,7 +409,8 @@ class Scan(unittest.TestCase):
 
 
     def test_a_state_that_is_read_in_two_shapes_is_not_overwritten_early(self):
-        """The product reads the state as a row, the result of the trip as a vector: the memory is free after both."""
+        """The product reads the state as a row, the result of the trip as a vector: the memory is free after
+        both."""
         rng = np.random.default_rng(0)
         w, x, xs = rng.normal(size=(3, 3)), rng.normal(size=3), rng.normal(size=(5, 3))
         state, ys = eager.scan(lambda c, e: (((c + e) * e) @ Tensor.constant(w), (c + e) * 2.0), Tensor.constant(x), Tensor.constant(xs))

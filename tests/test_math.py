@@ -1,4 +1,5 @@
-"""The elementary functions: cpu against ref bit for bit, and against NumPy in a wider type by units in the last place."""
+"""The elementary functions: cpu against ref bit for bit, and against NumPy in a wider type by units in the
+last place."""
 
 import math
 import unittest
@@ -68,7 +69,8 @@ def samples(dt, span, exponents, n=4000):
 
 
 def ulps(got, want):
-    """Largest distance from the exact result, in units in the last place of the result; equal infinities and NaNs are right."""
+    """Largest distance from the exact result, in units in the last place of the result; equal infinities and
+    NaNs are right."""
     dt = got.dtype
     eps, tiny = (2.0**-7, 2.0**-126) if BF16 is not None and dt == BF16 else (float(np.finfo(dt).eps), float(np.finfo(dt).tiny))
     top = 3.3895313892515355e38 if BF16 is not None and dt == BF16 else float(np.finfo(dt).max)

@@ -165,7 +165,8 @@ class Aliasing(unittest.TestCase):
             np.testing.assert_array_equal(x, np.arange(100) * 2 + 1)
 
     def test_block_order_with_overlap(self):
-        """Within a program a whole block is loaded before it is stored, also when the arguments overlap shifted."""
+        """Within a program a whole block is loaded before it is stored, also when the arguments overlap
+        shifted."""
 
         @eas.kernel
         def k(x, out, B: eas.constexpr):

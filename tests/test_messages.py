@@ -1,4 +1,5 @@
-"""Mistakes of a first week: what is raised is in the user's words, has the user's line, and names what of mk to write."""
+"""Mistakes of a first week: what is raised is in the user's words, has the user's line, and names what of mk
+to write."""
 
 import math
 import unittest

@@ -1,4 +1,5 @@
-"""The Metal device as Python sees it, through the stand-in where there is no Metal; what goes wrong, in processes of its own."""
+"""The Metal device as Python sees it, through the stand-in where there is no Metal; what goes wrong, in
+processes of its own."""
 
 import os
 import unittest
@@ -161,7 +162,8 @@ def on(a):
     return eas.tensor(a, device="mps")
 a = np.random.default_rng(1).normal(size=1000).astype(np.float32)
 """
-    # Family, and how many of the launches below are then commands: an older GPU must have run a pipeline itself, some have no commands at all.
+    # Family, and how many of the launches below are then commands: an older GPU must have run a pipeline
+    # itself, some have no commands at all.
     FAMILIES = (("1009", 20), ("1007", 18), ("0", 0))
 
     def go(self, code, **env):

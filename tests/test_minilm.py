@@ -1,4 +1,5 @@
-"""MiniLM with its real weights: embeddings equal torch's, a search finds what it should, and the file is mapped."""
+"""MiniLM with its real weights: embeddings equal torch's, a search finds what it should, and the file is
+mapped."""
 
 import importlib.util
 

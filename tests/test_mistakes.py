@@ -1,7 +1,9 @@
-"""Golden test of mistakes: each raises the right exception, says where and what, leaves outputs alone, and the next launch works.
+"""Golden test of mistakes: each raises the right exception, says where and what, leaves outputs alone, and
+the next launch works.
 
-`where` is the text of the line that must be named: for mistakes in a kernel's body by the message ("file:line: ..."), for
-mistakes in a call by the innermost frame of the traceback, which must be the user's."""
+`where` is the text of the line that must be named: for mistakes in a kernel's body by the message
+("file:line: ..."), for mistakes in a call by the innermost frame of the traceback, which must be the user's.
+"""
 
 import linecache
 import os

@@ -1,4 +1,5 @@
-"""The examples of networks: each runs at a small size and writes its pictures; the digits' weights are those of JAX and optax, the GPT is torch's."""
+"""The examples of networks: each runs at a small size and writes its pictures; the digits' weights are those
+of JAX and optax, the GPT is torch's."""
 
 import copy
 import importlib.util
@@ -69,7 +70,8 @@ class Examples(unittest.TestCase):
         self.run_one("lora", "lora.svg")
 
     def test_generation(self):
-        """Token by token with the cache is what the whole model gives; one step serves every length; the seed decides the draws."""
+        """Token by token with the cache is what the whole model gives; one step serves every length; the seed
+        decides the draws."""
         from examples.models.gpt import GPT, Generator
 
         eager.seed(0)
@@ -92,7 +94,8 @@ class Examples(unittest.TestCase):
 
     @unittest.skipUnless(have("torch"), "torch is not installed")
     def test_gpt_is_torchs(self):
-        """The same weights and batches: the same losses, step for step. Few steps: Adam's do not depend on the size of a gradient, so the rounding of tiny ones grows from step to step."""
+        """The same weights and batches: the same losses, step for step. Few steps: Adam's do not depend on
+        the size of a gradient, so the rounding of tiny ones grows from step to step."""
         import torch
 
         torch.set_num_threads(1)
@@ -119,7 +122,8 @@ class Examples(unittest.TestCase):
 
     @unittest.skipUnless(have("jax", "optax", "sklearn"), "JAX, optax or scikit-learn is not installed")
     def test_digits_are_jaxs(self):
-        """An MLP from the same weights on the same batches: after 100 steps of Adam the weights are those of JAX and optax."""
+        """An MLP from the same weights on the same batches: after 100 steps of Adam the weights are those of
+        JAX and optax."""
         import jax
         import jax.numpy as jnp
         import optax
@@ -162,10 +166,12 @@ class Examples(unittest.TestCase):
 
     @unittest.skipUnless(have("jax", "optax", "sklearn"), "JAX, optax or scikit-learn is not installed")
     def test_the_cnn_is_jaxs(self):
-        """The CNN of the example, without dropout, whose draws differ: after 100 steps of Adam its weights and its running variances are those of JAX and optax.
+        """The CNN of the example, without dropout, whose draws differ: after 100 steps of Adam its weights
+        and its running variances are those of JAX and optax.
 
-        The biases of convolutions are left out: batch norm subtracts them again, so that their gradients are rounding errors, of which Adam takes whole steps.
-        In f64: in f32 the two drift apart by 4e-5 in 40 steps, since a rounding error can change which element of a window is the largest."""
+        The biases of convolutions are left out: batch norm subtracts them again, so that their gradients are
+        rounding errors, of which Adam takes whole steps. In f64: in f32 the two drift apart by 4e-5 in 40
+        steps, since a rounding error can change which element of a window is the largest."""
         import jax
         import jax.numpy as jnp
         import optax

@@ -1,4 +1,5 @@
-"""Jobs of several processes, under mpirun: values, bit-identity with threads, and every way in which a rank can fail."""
+"""Jobs of several processes, under mpirun: values, bit-identity with threads, and every way in which a rank
+can fail."""
 
 import concurrent.futures
 import os
@@ -236,7 +237,8 @@ class Values(unittest.TestCase):
         self.assertEqual((code, text.count("fine")), (0, 4), text)
 
     def test_all_dtypes_from_c(self):
-        """The C program checks every op, dtype and size against the reduction that threads use, bit for bit."""
+        """The C program checks every op, dtype and size against the reduction that threads use, bit for bit.
+        """
         program = ROOT / "build" / "release" / "tests" / "c" / "mpi_comm"
         if not program.exists():
             self.skipTest("the C tests are not built")

@@ -1,4 +1,5 @@
-"""Plain names and values over the bodies of traced loops and branches: what would silently be wrong raises, with line and fix."""
+"""Plain names and values over the bodies of traced loops and branches: what would silently be wrong raises,
+with line and fix."""
 
 import linecache
 import unittest
@@ -360,7 +361,8 @@ class Right(unittest.TestCase):
         self.assertEqual(out.tolist(), [6.0**4, 5.0])
 
     def test_branches(self):
-        """Temporaries of branches, and a return, break or continue that leaves nothing out or does not leave the body."""
+        """Temporaries of branches, and a return, break or continue that leaves nothing out or does not leave
+        the body."""
 
         @eas.kernel
         def k(x, out, N, B: eas.constexpr):

@@ -1,4 +1,5 @@
-"""One rule: a Python number that does not fit the dtype it meets raises, in kernels and in tensors; casts are explicit."""
+"""One rule: a Python number that does not fit the dtype it meets raises, in kernels and in tensors; casts are
+explicit."""
 
 import unittest
 
@@ -183,7 +184,8 @@ def numpy_forms(n):
 
 
 class NumPyNumbers(unittest.TestCase):
-    """They promote as in NumPy, and must fit integers that they meet in kernels, and whatever they are written to."""
+    """They promote as in NumPy, and must fit integers that they meet in kernels, and whatever they are
+    written to."""
 
     def test_kernels(self):
         for dt, n in MISFITS:

@@ -1,5 +1,6 @@
 # ruff: noqa: B023 (functions that are called before the loop goes on)
-"""Layers and losses against torch: values, gradients of inputs and of parameters. Modules: trees, state dicts, modes, both habits of training."""
+"""Layers and losses against torch: values, gradients of inputs and of parameters. Modules: trees, state
+dicts, modes, both habits of training."""
 
 import copy
 import importlib.util
@@ -58,7 +59,8 @@ def load(module, pairs):
 
 
 def check(test, mine, theirs, names, xs, ys=None, tol=3e-5, out=same, back=same):
-    """names: {our parameter: (torch's, how it lies)}; xs: what ours takes, ys: what torch's takes. out: torch's result as ours; back: torch's input gradient as ours."""
+    """names: {our parameter: (torch's, how it lies)}; xs: what ours takes, ys: what torch's takes. out:
+    torch's result as ours; back: torch's input gradient as ours."""
     ys = xs if ys is None else ys
     params = dict(theirs.named_parameters())
     load(mine, {**{n: t.numpy() for n, t in mine.state_dict().items()}, **{n: f(params[m].detach().numpy()) for n, (m, f) in names.items()}})
@@ -854,7 +856,8 @@ class Modules(unittest.TestCase):
 
 
 class Habits(unittest.TestCase):
-    """The same model and data, trained as in torch, as in JAX, and as in torch in one compiled step, gives the same weights."""
+    """The same model and data, trained as in torch, as in JAX, and as in torch in one compiled step, gives
+    the same weights."""
 
     def setUp(self):
         eager.seed(0)
@@ -872,7 +875,8 @@ class Habits(unittest.TestCase):
         return m, loss.item()
 
     def test_backward_through_compile(self):
-        """The result of a compiled function of a model that requires gradients can be differentiated; without gradients, and where it differentiates by itself, it is a program."""
+        """The result of a compiled function of a model that requires gradients can be differentiated; without
+        gradients, and where it differentiates by itself, it is a program."""
         m = copy.deepcopy(self.model)
         for f, args in ((eager.compile(lambda x, t: F.cross_entropy(m(x), t)), ()), (eager.compile(lambda m, x, t: F.cross_entropy(m(x), t)), (m,))):
             m.zero_grad()

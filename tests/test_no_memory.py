@@ -1,7 +1,9 @@
-"""Allocations that fail, one after another, through the whole product: each is a MemoryError or goes unnoticed, and the next call works.
+"""Allocations that fail, one after another, through the whole product: each is a MemoryError or goes
+unnoticed, and the next call works.
 
-A library in front of the C library's allocator (fail_alloc.c) makes the n-th allocation fail, alone or with all that follow. Each n is tried in a child of its own, so
-that each begins with nothing compiled. EAS_SOAK=1 tries every n."""
+A library in front of the C library's allocator (fail_alloc.c) makes the n-th allocation fail, alone or with
+all that follow. Each n is tried in a child of its own, so that each begins with nothing compiled. EAS_SOAK=1
+tries every n."""
 
 import ctypes.util
 import os
@@ -68,7 +70,8 @@ def text():
 action = globals()[sys.argv[1]]
 warm = int(sys.argv[2])
 
-# How Python says it. Where the C library has no memory for a thread's own variables it ends the process itself, with 127: no library can help that.
+# How Python says it. Where the C library has no memory for a thread's own variables it ends the process
+# itself, with 127: no library can help that.
 SAID = ("can't allocate lock", "can't allocate read lock", "can't start new thread")
 
 def attempt(n, arm, disarm):

@@ -1,4 +1,5 @@
-"""The C interface: NULL where an object or a place for a result must be is an error, never a crash. Walks include/eas.h: each function, each pointer, all others valid."""
+"""The C interface: NULL where an object or a place for a result must be is an error, never a crash. Walks
+include/eas.h: each function, each pointer, all others valid."""
 
 import ctypes
 import faulthandler

@@ -1,4 +1,5 @@
-"""NumPy's vocabulary: each function against NumPy's of the same name, on the same arguments; NumPy's own functions on tensors; derivatives against JAX's."""
+"""NumPy's vocabulary: each function against NumPy's of the same name, on the same arguments; NumPy's own
+functions on tensors; derivatives against JAX's."""
 
 import importlib
 import os

@@ -94,7 +94,8 @@ assert (c == 0).all()
             np.testing.assert_array_equal(out, (start + np.arange(8)) // 3)
 
     def test_texts_for_cpus_and_for_gpus(self):
-        """A CPU gets vectors as wide as its own and one item per group; every other text must mean the same."""
+        """A CPU gets vectors as wide as its own and one item per group; every other text must mean the same.
+        """
         for lanes in ("", "0", "4", "8", "16"):
             with self.subTest(lanes=lanes):
                 r = support.python("import opencl_texts\nopencl_texts.main()", env={"EAS_OPENCL_LANES": lanes}, timeout=300)

@@ -1,4 +1,5 @@
-"""Optimisers against torch and optax over many steps; schedules, clipping, accumulation, averages, loss scaling; errors that leave everything as it was."""
+"""Optimisers against torch and optax over many steps; schedules, clipping, accumulation, averages, loss
+scaling; errors that leave everything as it was."""
 
 import importlib.util
 import math
@@ -282,7 +283,8 @@ class Updates(unittest.TestCase):
         self.assertLessEqual(live[-1], live[4] + 4)
 
     def test_launches(self):
-        """An update of many tensors of different shapes is at most three launches, and writes over what was given away."""
+        """An update of many tensors of different shapes is at most three launches, and writes over what was
+        given away."""
         r = np.random.default_rng(0)
         shapes = [(50 + 3 * i, 8) if i % 2 else (100 + 7 * i,) for i in range(100)]
         arrays = [r.standard_normal(s).astype("f") for s in shapes]

@@ -1,4 +1,5 @@
-"""Weights that are laid out for products once (src/dev/packs.c): reused while they stay what they are, never stale."""
+"""Weights that are laid out for products once (src/dev/packs.c): reused while they stay what they are, never
+stale."""
 
 import gc
 import os

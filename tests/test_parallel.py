@@ -1,4 +1,5 @@
-"""The examples of parallelism run, equal the unsharded run and send what the textbook says; pictures, predictions and chosen layouts."""
+"""The examples of parallelism run, equal the unsharded run and send what the textbook says; pictures,
+predictions and chosen layouts."""
 
 import importlib
 import io
@@ -260,7 +261,8 @@ class Auto(unittest.TestCase):
                     self.assertAlmostEqual(plan.given, time_of_hand)
 
     def test_layouts_inside_are_used(self):
-        """A compiled mixture of experts without annotations sends what was predicted, and has the values of the whole."""
+        """A compiled mixture of experts without annotations sends what was predicted, and has the values of
+        the whole."""
         from examples.parallel import expert, normal, whole
 
         ring = DeviceMesh("e", (4,), ("expert",))

@@ -1,4 +1,5 @@
-"""Kernels, tuners, compiled functions, structures and specs pickle and copy; kernels are methods and constexpr arguments."""
+"""Kernels, tuners, compiled functions, structures and specs pickle and copy; kernels are methods and
+constexpr arguments."""
 
 import copy
 import gc

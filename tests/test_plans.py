@@ -1,4 +1,5 @@
-"""Plans of the CPU's code generator as text: tests/plans has kernels, each with the plan that it must get. EAS_UPDATE_PLANS=1 writes them anew."""
+"""Plans of the CPU's code generator as text: tests/plans has kernels, each with the plan that it must get.
+EAS_UPDATE_PLANS=1 writes them anew."""
 
 import os
 import pathlib

@@ -53,7 +53,8 @@ def in_loop(x, y, out, TIMES, M: eas.constexpr, N: eas.constexpr, K: eas.constex
 
 @eas.kernel
 def rows_by_number(x, index, w, out, COLS: eas.constexpr, K: eas.constexpr):
-    """Rows whose numbers are data, times a product of one element that begins with such a number: nothing of it can be known ahead."""
+    """Rows whose numbers are data, times a product of one element that begins with such a number: nothing of
+    it can be known ahead."""
     k, c = mk.arange(0, K), mk.arange(0, COLS)
     row = mk.load(index, mk.program_id(0))
     one = mk.dot(mk.load(w, k)[None, :], mk.load(w, k)[:, None], mk.cast(row, mk.f32) + mk.zeros((1, 1)))
@@ -62,7 +63,8 @@ def rows_by_number(x, index, w, out, COLS: eas.constexpr, K: eas.constexpr):
 
 @eas.kernel
 def turned_left(x, y, out, again, TIMES, M: eas.constexpr, N: eas.constexpr, K: eas.constexpr, AFTER: eas.constexpr):
-    """The left factor is the transpose of a block that was computed, in every round of a loop; before it is multiplied, others are made and done with."""
+    """The left factor is the transpose of a block that was computed, in every round of a loop; before it is
+    multiplied, others are made and done with."""
     i, j, k = mk.arange(0, M), mk.arange(0, N), mk.arange(0, K)
     acc = mk.var(mk.zeros((M, N), dtype=out.dtype))
     for t in mk.range(0, TIMES):
@@ -133,7 +135,8 @@ class Products(unittest.TestCase):
             np.testing.assert_allclose(out[2], x @ y[:, :n], rtol=1e-4, atol=1e-5)
 
     def test_a_block_of_rows_by_panels(self):
-        """The next program's panel and the lines of the result are asked for ahead, also where there is no next one; b as panels and as it is."""
+        """The next program's panel and the lines of the result are prefetched, also in the last program,
+        which has no next one; b as panels and as it is."""
         rng = np.random.default_rng(3)
         for m, n, k, rows, cols in [(150, 192, 400, 75, 64), (34, 96, 803, 17, 32), (40, 128, 512, 20, 64)]:
             a, b = rng.standard_normal((m, k), dtype=np.float32), rng.standard_normal((k, n), dtype=np.float32)
@@ -145,7 +148,8 @@ class Products(unittest.TestCase):
             np.testing.assert_allclose(one, a @ b, rtol=1e-4, atol=1e-3)
 
     def test_large_products_of_tensors(self):
-        """In one kernel, two or three; K in one go or in steps; with what comes before and after. The bits are those of one fma a step, k ascending."""
+        """In one kernel, two or three; K in one go or in steps; with what comes before and after. The bits
+        are those of one fma a step, k ascending."""
         rng = np.random.default_rng(4)
         for m, k, n, dtype in [(512, 512, 512, "f4"), (130, 2500, 100, "f4"), (257, 300, 70, "f8"), (49, 700, 1000, "f4")]:
             a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)

@@ -1,4 +1,5 @@
-"""Python as it is written in kernels: if, while, for, break, continue, return, and, or, not, chained comparisons, conditional expressions."""
+"""Python as it is written in kernels: if, while, for, break, continue, return, and, or, not, chained
+comparisons, conditional expressions."""
 
 import importlib.util
 import linecache

@@ -1,4 +1,5 @@
-"""Random numbers that are asked for without a key: every call, trip, lane and run of a compiled function has its own."""
+"""Random numbers that are asked for without a key: every call, trip, lane and run of a compiled function has
+its own."""
 
 import unittest
 
@@ -14,7 +15,8 @@ def numbers(t):
 
 
 def words(seed, n, each):
-    """The words of n elements (each: 4 or 2 of a counter's), as src/graph/graph.h has them for KIND_RANDOM."""
+    """The words of n elements (each: 4 or 2 of a counter's), as src/graph/graph.h has them for KIND_RANDOM.
+    """
     i = np.arange(n)
     w = np.stack(philox(seed, i // (64 * each) * 64 + i % 64))
     turn = i // 64 % each
@@ -22,7 +24,8 @@ def words(seed, n, each):
 
 
 class TestNumbers(unittest.TestCase):
-    """An element's number depends on the key and on which element it is; how it is computed does not matter."""
+    """An element's number depends on the key and on which element it is; how it is computed does not matter.
+    """
 
     SIZES = (1, 10, 64, 65, 255, 256, 257, 1000, 5000, 70000)
 

@@ -1,4 +1,5 @@
-"""eager.random: moments and tails of each distribution, against SciPy's or NumPy's formulas; keys; transforms. And functions of networks against torch's."""
+"""eager.random: moments and tails of each distribution, against SciPy's or NumPy's formulas; keys;
+transforms. And functions of networks against torch's."""
 
 import importlib
 import math

@@ -1,4 +1,5 @@
-"""Reductions that are computed in an order of their own: places of extremes in long rows, counts in bytes, diagonals as every n-th element. Against NumPy."""
+"""Reductions that are computed in an order of their own: places of extremes in long rows, counts in bytes,
+diagonals as every n-th element. Against NumPy."""
 
 import unittest
 

@@ -1,4 +1,5 @@
-"""What a forward pass keeps for its derivative, in bytes: what the rules ask for, and with checkpoint the arguments of the parts."""
+"""What a forward pass keeps for its derivative, in bytes: what the rules ask for, and with checkpoint the
+arguments of the parts."""
 
 import gc
 import os
@@ -64,7 +65,8 @@ class Bytes(unittest.TestCase):
         self.assertLessEqual(kept(f, [weights(64, 128), weights(128, 128), weights(128, 8)]), 2 * hidden + out + 256)
 
     def test_transformer_block(self):
-        """In units of one activation: inputs of products (2 norms, q, k, v, attention's result, 4 before and 4 after gelu), the residual stream, rows' numbers; no scores."""
+        """In units of one activation: inputs of products (2 norms, q, k, v, attention's result, 4 before and
+        4 after gelu), the residual stream, rows' numbers; no scores."""
         x = weights(2, 32, 64)
         unit = 2 * 32 * 64 * 4
         self.assertLessEqual(kept(lambda p: (block(p, x, 4) ** 2).sum(), parameters(64)) / unit, 20)

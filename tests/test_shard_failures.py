@@ -1,4 +1,6 @@
-"""Devices of one process that fail: all of them end with one error, soon, and the mesh can be used again. (Ranks of a job: tests/test_mpi.py. Calls that differ, early returns and silence between threads: tests/c/test_comm.c.)"""
+"""Devices of one process that fail: all of them end with one error, soon, and the mesh can be used again.
+(Ranks of a job: tests/test_mpi.py. Calls that differ, early returns and silence between threads:
+tests/c/test_comm.c.)"""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""Random graphs with random layouts, on random meshes, against NumPy. SHARD_FUZZ=n runs n of them, SHARD_FUZZ_SEED chooses where to begin."""
+"""Random graphs with random layouts, on random meshes, against NumPy. SHARD_FUZZ=n runs n of them,
+SHARD_FUZZ_SEED chooses where to begin."""
 
 import os
 import unittest

@@ -1,4 +1,5 @@
-"""Slices, pads, windows, pools, convolutions and rolls along a cut dim: parts exchange their edges. Values, gradients and bytes against the unsharded run."""
+"""Slices, pads, windows, pools, convolutions and rolls along a cut dim: parts exchange their edges. Values,
+gradients and bytes against the unsharded run."""
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ def data(*shape):
 
 
 def check(f, a, mesh, spec, pad=False, grad=True, rtol=2e-5):
-    """f of the parts gives what f of the whole gives, and sends what explain_sharding told. Gives the bytes and the collectives' names."""
+    """f of the parts gives what f of the whole gives, and sends what explain_sharding told. Gives the bytes
+    and the collectives' names."""
     whole = Tensor.constant(a)
     x = whole.shard(mesh, spec, pad=pad)
     told = eager.explain_sharding(f, x)

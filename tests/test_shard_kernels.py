@@ -1,4 +1,5 @@
-"""Kernels of the user's on tensors in parts: element-wise ones by proof, others by their rule; inside and outside shard_map, with derivatives and vmap."""
+"""Kernels of the user's on tensors in parts: element-wise ones by proof, others by their rule; inside and
+outside shard_map, with derivatives and vmap."""
 
 import numpy as np
 import pytest

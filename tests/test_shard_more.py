@@ -1,4 +1,5 @@
-"""Functions compiled for layouts, sizes that vary, loops whose trips are not known, tensors on two meshes, moving between devices and meshes."""
+"""Functions compiled for layouts, sizes that vary, loops whose trips are not known, tensors on two meshes,
+moving between devices and meshes."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,8 @@
-"""Every operation of the table on parts: each dim of each input cut in turn, on meshes of one and two axes, against the same operation on whole tensors. Bit by bit where no sum is split.
+"""Every operation of the table on parts: each dim of each input cut in turn, on meshes of one and two axes,
+against the same operation on whole tensors. Bit by bit where no sum is split.
 
-On meshes of 2, 8 and 2x4, in uneven parts, and of gradients, EAS_SOAK=1 runs all cuts; otherwise it is one of them, another one for each operation."""
+On meshes of 2, 8 and 2x4, in uneven parts, and of gradients, EAS_SOAK=1 runs all cuts; otherwise it is one of
+them, another one for each operation."""
 
 import itertools
 import os

@@ -1,4 +1,5 @@
-"""Concatenations, updates, short slices and slices that go backwards, along a cut dim: values, gradients and bytes against the unsharded run."""
+"""Concatenations, updates, short slices and slices that go backwards, along a cut dim: values, gradients and
+bytes against the unsharded run."""
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ def data(*shape):
 
 
 def check(f, arrays, mesh, specs, pad=False, grad=True):
-    """f of the parts gives what f of the whole gives, and sends what explain_sharding told: (bytes, names of the collectives, the result)."""
+    """f of the parts gives what f of the whole gives, and sends what explain_sharding told: (bytes, names of
+    the collectives, the result)."""
     whole = [Tensor.constant(a) for a in arrays]
     parts = [t if s is None else t.shard(mesh, s, pad=pad) for t, s in zip(whole, specs)]
     told = eager.explain_sharding(f, *parts)
@@ -50,7 +52,8 @@ def test_concatenate(n, sizes):
 
 def test_concatenate_sends_what_moves():
     a, b = data(16, 3), data(16, 3)
-    # of 2 x 16 rows on 4 devices each has 8 in the end: the first two keep 4 and get 4, 8; the last two likewise
+    # of 2 x 16 rows on 4 devices each has 8 in the end: the first two keep 4 and get 4, 8; the last two
+    # likewise
     sent, names, _ = check(lambda x, y: eager.concatenate([x, y]), [a, b], meshes[4], [P("x", None)] * 2, grad=False)
     assert names == {"ppermute"} and sent == 2 * 3 * 4 * ROW
     # one row in front: every device passes what no longer fits on to the next

@@ -1,4 +1,5 @@
-"""Sharded tensors run: layouts that are stored, derivatives, loops, compiled functions, padding, kernels, collectives, shard_map; what is sent is what was told."""
+"""Sharded tensors run: layouts that are stored, derivatives, loops, compiled functions, padding, kernels,
+collectives, shard_map; what is sent is what was told."""
 
 import gc
 import os

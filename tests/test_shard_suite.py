@@ -1,6 +1,8 @@
-"""The suite with every tensor in parts (tests/shard_everything.py). A sample runs in `make test`; `make soak` runs all files of SUITES on meshes of 2, 4, 8 and 2 x 4.
+"""The suite with every tensor in parts (tests/shard_everything.py). A sample runs in `make test`; `make soak`
+runs all files of SUITES on meshes of 2, 4, 8 and 2 x 4.
 
-SUITES names for each file the tests that cannot hold for sharded tensors, and why: they say something of how a program runs, not of its values."""
+SUITES names for each file the tests that cannot hold for sharded tensors, and why: they say something of how
+a program runs, not of its values."""
 
 import os
 import pathlib

@@ -1,4 +1,5 @@
-"""Shardings as metadata: they follow every operation, through compile, vmap and loops; what they say is true of the values; rules in factors."""
+"""Shardings as metadata: they follow every operation, through compile, vmap and loops; what they say is true
+of the values; rules in factors."""
 
 import unittest
 
@@ -164,7 +165,8 @@ class Operations(unittest.TestCase):
         self.assertEqual(r.sharding.mesh, MESH)
 
 
-# What a sharding says is true: computing with a part of the input gives that part of the result, or a part of the sum.
+# What a sharding says is true: computing with a part of the input gives that part of the result, or a part of
+# the sum.
 ONE = {
     "neg": lambda x: -x, "sin": eager.sin, "sum0": lambda x: x.sum(axis=0), "sum12": lambda x: x.sum(axis=(1, 2)), "mean1": lambda x: x.sum(axis=1) * 0.5, "max": lambda x: x.max(axis=1, keepdims=True),
     "permute": lambda x: x.permute((2, 0, 1)), "merge": lambda x: x.reshape((x.shape[0], -1)), "merge first": lambda x: x.reshape((-1, x.shape[2])), "unsqueeze": lambda x: eager.unsqueeze(x, (0, 2)),
@@ -178,7 +180,8 @@ ONE = {
 }  # fmt: skip
 
 
-# Here the parts need something of each other (maxima, means) or know where they are in the whole: what is told is true, but a part alone cannot show it.
+# Here the parts need something of each other (maxima, means) or know where they are in the whole: what is
+# told is true, but a part alone cannot show it.
 TOGETHER = {("softmax", 1), ("layer_norm", 1), ("var", 1), ("triu", 1), ("triu", 2), ("matmul", 2)}
 
 

@@ -1,4 +1,5 @@
-"""The documentation site: `make docs` builds it without a dead link, and a browser that follows every link from the front page arrives everywhere."""
+"""The documentation site: `make docs` builds it without a dead link, and a browser that follows every link
+from the front page arrives everywhere."""
 
 import functools
 import http.server

@@ -1,4 +1,5 @@
-"""Python state that the body of a traced loop or branch changes: recorded once, so it raises, with the line and what to write."""
+"""Python state that the body of a traced loop or branch changes: recorded once, so it raises, with the line
+and what to write."""
 
 import collections
 import types
@@ -200,7 +201,8 @@ class Kept(unittest.TestCase):
 
 
 class Aliases(unittest.TestCase):
-    """`old = v` would be another name of the variable: writing to it then raises, and `v.value` is its value at that point."""
+    """`old = v` would be another name of the variable: writing to it then raises, and `v.value` is its value
+    at that point."""
 
     def refused(self, body, message="two names of one mk.var"):
         @eas.kernel
@@ -316,7 +318,8 @@ def _while(a, p, b):
 
 
 class TracedValuesInContainers(unittest.TestCase):
-    """A container that gets a traced value in a branch or loop would hold it whichever way that goes, made inside or before."""
+    """A container that gets a traced value in a branch or loop would hold it whichever way that goes, made
+    inside or before."""
 
     def test_programs(self):
         for body in (_spelled, _plain, _made_inside, _both_ways, _loop, _while):

@@ -1,4 +1,5 @@
-"""Streams, events, asynchronous launches, the memory pool, capture and replay: on every device that is here."""
+"""Streams, events, asynchronous launches, the memory pool, capture and replay: on every device that is here.
+"""
 
 import functools
 import gc
@@ -503,7 +504,8 @@ class Captures(OnEachDevice):
         np.testing.assert_array_equal(c, a + b)
 
     def test_what_is_not_recorded_is_refused(self):
-        """_interpret runs at once and would be missing from replays; a benchmark would time the recording, and record what it times."""
+        """_interpret runs at once and would be missing from replays; a benchmark would time the recording,
+        and record what it times."""
 
         @eas.autotune(configs=[eas.Config({"BLOCK": 64}), eas.Config({"BLOCK": 128})], key=["N"])
         @eas.kernel

@@ -32,7 +32,8 @@ class Stubs(unittest.TestCase):
         self.assertEqual(set(_eas.mk) - stubbed - {"constexpr"}, set(), "functions without a stub")
 
     def test_the_table_of_instructions(self):
-        """What insn.def says that mk offers is there, and every function that applies one instruction has a row."""
+        """What insn.def says that mk offers is there, and every function that applies one instruction has a
+        row."""
         path = os.path.join(ROOT, "tools", "gen_ir_table.py")
         with contextlib.ExitStack() as stack:
             sys.path.insert(0, os.path.dirname(path))

@@ -1,4 +1,5 @@
-"""Choices among constants by the bits of an index, which processors look up in registers (src/gen/llvm/table.c)."""
+"""Choices among constants by the bits of an index, which processors look up in registers
+(src/gen/llvm/table.c)."""
 
 import unittest
 

@@ -1,4 +1,5 @@
-"""Every test asserts: each test_* function reaches an assertion, by itself or through helpers of its file or of support.py."""
+"""Every test asserts: each test_* function reaches an assertion, by itself or through helpers of its file or
+of support.py."""
 
 import ast
 import os

@@ -1,4 +1,5 @@
-"""torch tensors as arguments: the CPU, and mps in both tiers (through the stand-in for Metal where there is no Mac)."""
+"""torch tensors as arguments: the CPU, and mps in both tiers (through the stand-in for Metal where there is
+no Mac)."""
 
 import json
 import subprocess
@@ -133,7 +134,8 @@ class Cpu(unittest.TestCase):
             shift(torch.zeros(4, dtype=torch.complex64), out, 4, BLOCK=4)
 
     def test_refused_by_kernels_that_index(self):
-        """The same words where the kernel asks for an array's sizes; what was refused changes no later launch."""
+        """The same words where the kernel asks for an array's sizes; what was refused changes no later
+        launch."""
 
         @eas.kernel
         def double(x, out):
@@ -238,7 +240,8 @@ class Cpu(unittest.TestCase):
         self.assertEqual(back.sum().item(), 7000)
 
     def test_torchs_threads(self):
-        """Launches use them, also between torch's own parallel work, from several threads at once, and not in a child of fork."""
+        """Launches use them, also between torch's own parallel work, from several threads at once, and not in
+        a child of fork."""
         code = """
 import os, threading, torch, eas
 from eas import mk

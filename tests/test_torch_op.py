@@ -444,7 +444,8 @@ class Ops(unittest.TestCase):
 
 @unittest.skipUnless(torch, "torch is not installed")
 class Training(unittest.TestCase):
-    """The block of examples/train_torch.py; that it converges like torch's own layers the example itself checks (test_examples.py)."""
+    """The block of examples/train_torch.py; that it converges like torch's own layers the example itself
+    checks (test_examples.py)."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,5 +1,6 @@
-"""What a training step becomes: convolutions whose filters' gradients read windows in place, pooling as views, products of loops done before them, groups of
-element-wise kernels that are one, and the order of steps that keeps memory low. Results against torch."""
+"""What a training step becomes: convolutions whose filters' gradients read windows in place, pooling as
+views, products of loops done before them, groups of element-wise kernels that are one, and the order of steps
+that keeps memory low. Results against torch."""
 
 import re
 import unittest
@@ -56,7 +57,8 @@ class Convolutions(unittest.TestCase):
                 self.check(**case)
 
     def test_what_follows_a_product_is_in_its_kernel(self):
-        """Pooling cannot join the product; the activation before it can, and pooling reads the product's memory through a reshape."""
+        """Pooling cannot join the product; the activation before it can, and pooling reads the product's
+        memory through a reshape."""
         x, f = normal(4, 8, 8, 5), normal(3, 3, 5, 12, seed=1)
         pooled = lambda x, f: eager.max_pool2d(eager.conv2d(x, f, padding=1).relu(), 2)  # noqa: E731
         text = kernels(pooled, Tensor.constant(x), Tensor.constant(f))
@@ -66,7 +68,8 @@ class Convolutions(unittest.TestCase):
         np.testing.assert_allclose(eager.compile(pooled)(Tensor.constant(x), Tensor.constant(f)).numpy(), want.permute(0, 2, 3, 1).numpy(), rtol=1e-5, atol=1e-5)
 
     def test_reshapes_of_stored_products(self):
-        """Reshaped, turned and reduced along any axes: the product's memory is read with the strides of the reshape."""
+        """Reshaped, turned and reduced along any axes: the product's memory is read with the strides of the
+        reshape."""
         a, b = normal(24, 7), normal(7, 30, seed=1)
         for shape in ((2, 12, 30), (4, 6, 5, 6), (24, 2, 3, 5), (3, 8, 30), (720,), (8, 90), (1, 24, 1, 30)):
             for turned in (False, True):
@@ -245,7 +248,8 @@ class Splits(unittest.TestCase):
 
 class LoopGradients(unittest.TestCase):
     def test_gradients_of_weights_and_biases_follow_the_loop(self):
-        """A trip of a recurrent layer's way back has no kernel for the gradients of its weights and its bias."""
+        """A trip of a recurrent layer's way back has no kernel for the gradients of its weights and its bias.
+        """
         steps, batch, width = 5, 4, 8
         xs, w, b = normal(steps, batch, width), normal(width, width, seed=1) / 3, normal(width, seed=2)
 

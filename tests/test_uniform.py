@@ -1,4 +1,5 @@
-"""What all threads of a group agree on: loops that hold barriers need conditions that are the same for all of them."""
+"""What all threads of a group agree on: loops that hold barriers need conditions that are the same for all of
+them."""
 
 import unittest
 
@@ -101,7 +102,8 @@ class Accepted(unittest.TestCase):
         np.testing.assert_array_equal(got, np.full(32, 6))
 
     def test_divergent_loop_that_changes_other_variables(self):
-        """`d` goes through a divergent loop and a divergent branch with an else unchanged: a barrier may depend on it afterwards."""
+        """`d` goes through a divergent loop and a divergent branch with an else unchanged: a barrier may
+        depend on it afterwards."""
 
         @eas.kernel
         def k(x, out, n, BLOCK: eas.constexpr):

@@ -1,4 +1,5 @@
-"""Drawings and texts of what will run: arrows around boxes, names, numbers where they are used, results, loops; every name that is used is defined."""
+"""Drawings and texts of what will run: arrows around boxes, names, numbers where they are used, results,
+loops; every name that is used is defined."""
 
 import contextlib
 import io

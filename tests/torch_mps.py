@@ -1,5 +1,6 @@
-"""torch's mps device where there is none: tensors that say they are on mps and whose memory is in the stand-in for Metal (tests/metal), and
-torch.mps.compile_shader with the interface of torch's own. So both tiers of eas.torch run for real."""
+"""torch's mps device where there is none: tensors that say they are on mps and whose memory is in the
+stand-in for Metal (tests/metal), and torch.mps.compile_shader with the interface of torch's own. So both
+tiers of eas.torch run for real."""
 
 import ctypes
 import os
@@ -100,7 +101,8 @@ def _handle(t):
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     p = get(capsule, b"dltensor_versioned")
-    # version (8 bytes), context, deleter, flags; then data, device (8), ndim (4), dtype (4), shape, strides, byte_offset
+    # version (8 bytes), context, deleter, flags; then data, device (8), ndim (4), dtype (4), shape, strides,
+    # byte_offset
     data, offset = ctypes.c_void_p.from_address(p + 32).value, ctypes.c_uint64.from_address(p + 32 + 40).value
     return data, offset
 

@@ -1,7 +1,8 @@
-"""A pytest plugin (`-p walk`): every kernel that a test launches is also run in the ways that $EAS_WALK names, and must come out the same.
+"""A pytest plugin (`-p walk`): every kernel that a test launches is also run in the ways that $EAS_WALK
+names, and must come out the same.
 
-interpret: as plain Python (`_interpret=True`), against the compiled kernel, bit by bit. Products and sums are contracted in neither.
-check: under `eas.check`, which must find nothing.
+interpret: as plain Python (`_interpret=True`), against the compiled kernel, bit by bit. Products and sums are
+contracted in neither. check: under `eas.check`, which must find nothing.
 
 A launch that the kernel refuses is left to the test; what it counts is written to $EAS_WALK_COUNT."""
 

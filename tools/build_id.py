@@ -1,4 +1,5 @@
-"""Writes a C file with eas_build_id(), the hash of the library's sources and of the compiler's version, part of every cache key, and eas_llvm_version().
+"""Writes a C file with eas_build_id(), the hash of the library's sources and of the compiler's version, part
+of every cache key, and eas_llvm_version().
 
 usage: build_id.py OUT LLVM_VERSION SOURCE...
 """

@@ -1,4 +1,5 @@
-"""Opens Metal, runs a self-test and says what it found. (There is nothing to build any more: the runtime is part of libeas.)
+"""Opens Metal, runs a self-test and says what it found. (There is nothing to build any more: the runtime is
+part of libeas.)
 
 usage: build_metal_ext.py
 """

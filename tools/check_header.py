@@ -1,4 +1,5 @@
-"""Fails if include/eas.h does not compile by itself, without warnings, as C99 and as C++, or if a function in it has no comment.
+"""Fails if include/eas.h does not compile by itself, without warnings, as C99 and as C++, or if a function in
+it has no comment.
 
 usage: check_header.py CC CXX
 """
@@ -13,7 +14,8 @@ USE = "#include <eas.h>\nint main(void) { return eas_version() == 0; }\n"
 
 
 def unexplained():
-    """Functions with a comment neither on their line nor above them; a comment speaks for all declarations up to the next empty line."""
+    """Functions with a comment neither on their line nor above them; a comment speaks for all declarations up
+    to the next empty line."""
     found, explained = [], False
     lines = (ROOT / "include" / "eas.h").read_text().splitlines()
     for i, line in enumerate(lines):

@@ -11,5 +11,5 @@ def state(name):
     return "available" if runtime.is_available() else "not available"
 
 
-for device in ("cpu", "ref", "mps", "opencl"):
+for device, _, _ in eas._eas.devices():
     print(f"  {device:<7} {state(device)}")

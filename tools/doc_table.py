@@ -4,7 +4,8 @@ import sys
 
 
 def write(doc, begin, end, table, tool):
-    """Puts `table` between the marks of the file `doc`; the exit code: 1 if --check finds another one there."""
+    """Puts `table` between the marks of the file `doc`; the exit code: 1 if --check finds another one there.
+    """
     name, old = f"{doc.parent.name}/{doc.name}", doc.read_text(encoding="utf-8")
     head, rest = old.split(begin)
     new = head + begin + "\n" + table + "\n" + end + rest.split(end)[1]

@@ -1,7 +1,9 @@
-"""Fits the polynomials of src/ir/math.c. Run it to see where each table of coefficients comes from; needs mpmath.
+"""Fits the polynomials of src/ir/math.c. Run it to see where each table of coefficients comes from; needs
+mpmath.
 
-A function f is fitted on [lo, hi] as sum c_i x^i by a few exchange steps on the error weighted by w, in 60 digits, and then its
-coefficients are rounded to the working precision one after the other, highest first fixed last, refitting the rest.
+A function f is fitted on [lo, hi] as sum c_i x^i by a few exchange steps on the error weighted by w, in 60
+digits, and then its coefficients are rounded to the working precision one after the other, highest first
+fixed last, refitting the rest.
 """
 
 import sys
@@ -68,7 +70,8 @@ def remez(f, w, lo, hi, powers, steps=12, grid=4000):
 
 
 def fit(name, f, lo, hi, powers, bits, w=lambda x: mp.mpf(1), fixed=None):
-    """Prints C coefficients, lowest power first, each rounded to bits; earlier ones are fixed while later ones adapt."""
+    """Prints C coefficients, lowest power first, each rounded to bits; earlier ones are fixed while later
+    ones adapt."""
     powers = list(powers)
     done = dict(fixed or {})
     todo = [p for p in powers if p not in done]

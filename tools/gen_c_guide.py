@@ -1,4 +1,5 @@
-"""Writes the programs of examples/c into docs/c.md and docs/guide.md, and the table of host functions into docs/c.md; with --check only says whether they are current.
+"""Writes the programs of examples/c into docs/c.md and docs/guide.md, and the table of host functions into
+docs/c.md; with --check only says whether they are current.
 
 usage: gen_c_guide.py [--check]
 """

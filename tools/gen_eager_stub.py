@@ -1,4 +1,5 @@
-"""Writes python/eager/__init__.pyi: what is C comes from the table of operations, the rest from the modules' own signatures.
+"""Writes python/eager/__init__.pyi: what is C comes from the table of operations, the rest from the modules'
+own signatures.
 
 Run it with an installed eager: python tools/gen_eager_stub.py [--check]
 """

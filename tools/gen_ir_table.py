@@ -1,5 +1,5 @@
-"""Writes the table of instructions into docs/ir.md and the stubs of element-wise functions into python/eas/mk.pyi, out of src/ir/insn.def; with --check
-only says whether they are current.
+"""Writes the table of instructions into docs/ir.md and the stubs of element-wise functions into
+python/eas/mk.pyi, out of src/ir/insn.def; with --check only says whether they are current.
 
 usage: gen_ir_table.py [--check]
 """

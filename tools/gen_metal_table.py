@@ -1,4 +1,5 @@
-"""Writes the table of messages into docs/metal.md, out of src/dev/metal_msg.def; with --check only says whether it is current.
+"""Writes the table of messages into docs/metal.md, out of src/dev/metal_msg.def; with --check only says
+whether it is current.
 
 usage: gen_metal_table.py [--check]
 """

@@ -1,4 +1,5 @@
-"""Writes the tables of operations on tensors into docs/ops.md, out of src/graph/op.def; with --check only says whether they are current.
+"""Writes the tables of operations on tensors into docs/ops.md, out of src/graph/op.def; with --check only
+says whether they are current.
 
 usage: gen_ops_table.py [--check]
 """

@@ -6,7 +6,8 @@ Every example is the middle of a kernel. In blocks (`SPMD`) these names are ther
     a, b = mk.load(x, i), mk.load(y, i)      # f32: 8 numbers each
     n, m = mk.load(p, i), mk.load(q, i)      # i32: 8 numbers each
 
-in threads (`THREADS`) `t = mk.tid(0, 32)` and `a`, `n` by thread. What is assigned to `r` is stored and shown.
+in threads (`THREADS`) `t = mk.tid(0, 32)` and `a`, `n` by thread. What is assigned to `r` is stored and
+shown.
 """
 
 UNARY = "abs ceil cos erf exp exp2 expm1 floor log log1p log2 round rsqrt sigmoid sin sqrt tan tanh trunc asin acos atan sinh cosh asinh acosh atanh log10 cbrt".split()

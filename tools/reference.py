@@ -1,6 +1,8 @@
-"""Writes the reference of `mk`, `eas` and `eager` from the docstrings: usage: python tools/reference.py FOLDER
+"""Writes the reference of `mk`, `eas` and `eager` from the docstrings: usage: python tools/reference.py
+FOLDER
 
-Every function of `mk` has an example (tools/mk_examples.py). It is run on the CPU; its result and the Metal code that it becomes stand beside it.
+Every function of `mk` has an example (tools/mk_examples.py). It is run on the CPU; its result and the Metal
+code that it becomes stand beside it.
 """
 
 import inspect
@@ -104,11 +106,18 @@ def doc(o):
     return inspect.cleandoc(o.__doc__ or "")
 
 
+def joined(paragraph):
+    """The lines of a paragraph as one; lines with columns, and those that are indented, stay lines."""
+    lines = paragraph.splitlines()
+    if any(re.search(r"\S {2,}\S", line) or line.startswith((" ", "- ", ">>> ")) for line in lines):
+        return "  \n".join(lines)
+    return " ".join(lines)
+
+
 def prose(o):
-    """A docstring as Markdown: what stands outside of backticks is plain text; lines stay lines."""
-    spans = re.split(r"(`[^`]*`)", doc(o))
-    plain = [s if s.startswith("`") else re.sub(r"([\\\[\]<>*_#])", r"\\\1", s) for s in spans]
-    return re.sub(r"(?<!\n)\n(?!\n)", "  \n", "".join(plain))
+    """A docstring as Markdown: what stands outside of backticks is plain text."""
+    text = "\n\n".join(joined(p) for p in re.split(r"\n{2,}", doc(o)))
+    return "".join(s if s.startswith("`") else re.sub(r"([\\\[\]<>*_#])", r"\\\1", s) for s in re.split(r"(`[^`]*`)", text))
 
 
 def mk_page():

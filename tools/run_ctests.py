@@ -1,11 +1,12 @@
 """Runs the C tests of one or more build folders and counts them.
 
-usage: run_ctests.py [--summary FILE] [--env NAME=VALUE]... [--wrap "COMMAND ARGUMENT..."] BUILD[:TEST,TEST...]...
+usage: run_ctests.py [--summary FILE] [--env NAME=VALUE]... [--wrap "COMMAND ARGUMENT..."]
+BUILD[:TEST,TEST...]...
 
-As many programs run at once as there are cores. Every cmocka program counts by its tests, any other test of the build as one. What is skipped
-(cmocka's skip(), or exit code 77) is counted apart and said. --wrap runs them by
-another program (qemu). --summary appends "PASSED FAILED" to a file; totals
-of several runs are added by --total FILE, which prints the plain last line.
+As many programs run at once as there are cores. Every cmocka program counts by its tests, any other test of
+the build as one. What is skipped (cmocka's skip(), or exit code 77) is counted apart and said. --wrap runs
+them by another program (qemu). --summary appends "PASSED FAILED" to a file; totals of several runs are added
+by --total FILE, which prints the plain last line.
 """
 
 import json
@@ -88,6 +89,7 @@ def main():
         folder, _, only = build.partition(":")
         print(f"C tests in {folder}", flush=True)
         chosen = [t for t in tests_of(folder) if not only or t["name"] in only.split(",")]
+        chosen.sort(key=lambda t: -t["priority"])  # the longest first
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for p, f in pool.map(lambda t: run(t, env, wrap), chosen):
                 passed, failed = passed + p, failed + f

@@ -1,13 +1,17 @@
 """Is the generated code still the same, byte for byte?
 
-usage: same_code.py capture IR                 the IR of the kernels of examples/ and of many eager programs, as they are compiled, into the folder IR
-       same_code.py write OUT [--ir IR]        what this build makes of them, and of random kernels with fixed seeds: machine code at each
+usage: same_code.py capture IR                 the IR of the kernels of examples/ and of many eager programs,
+                                               as they are compiled, into the folder IR
+       same_code.py write OUT [--ir IR]        what this build makes of them, and of random kernels with fixed
+                                               seeds: machine code at each
                                                level, MSL, OpenCL C for GPUs and in vectors
        same_code.py compare A B                lists the files that differ; exit code 1 if any does
-       same_code.py twice --program P --llvm L a few kernels, written twice by the same build: a test of this tool, and of determinism
+       same_code.py twice --program P --llvm L a few kernels, written twice by the same build: a test of this
+       tool, and of determinism
 
-A change that must not change what is generated is shown not to by `write` before and after it, and `compare`. `capture` needs the
-Python package of the same version; changes above src/gen are compared by capturing twice. `write` builds the tool in --build (build/release).
+A change that must not change what is generated is shown not to by `write` before and after it, and `compare`.
+`capture` needs the Python package of the same version; changes above src/gen are compared by capturing twice.
+`write` builds the tool in --build (build/release).
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""Makes the pages of the site from the README files: links into docs/ become links to pages, links to sources become links to the repository's files as copied pages.
+"""Makes the pages of the site from the README files: links into docs/ become links to pages, links to sources
+become links to the repository's files as copied pages.
 
 usage: python tools/site_pages.py FOLDER
 """
@@ -21,7 +22,8 @@ def source_page(folder, path):
 
 
 def relink(folder, text, here):
-    """The links of a page that lay in `here` (a folder of the repository) and lies at the top of the site now."""
+    """The links of a page that lay in `here` (a folder of the repository) and lies at the top of the site
+    now."""
 
     def new(m):
         link, _, anchor = m[1].partition("#")

@@ -1,5 +1,7 @@
-"""Takes LLVM's scheduling tables out of a static library, without the names of their rows: those are read by debug output only, and their 40,000 addresses are most of what the
-loader has to fill in when libeas-llvm is opened, a third of the time that takes. Fails, and writes nothing, where anything looks otherwise: then the library is linked as it is.
+"""Takes LLVM's scheduling tables out of a static library, without the names of their rows: those are read by
+debug output only, and their 40,000 addresses are most of what the loader has to fill in when libeas-llvm is
+opened, a third of the time that takes. Fails, and writes nothing, where anything looks otherwise: then the
+library is linked as it is.
 
 usage: trim_llvm.py OUT LIBRARY MEMBER
 """

@@ -1,6 +1,8 @@
-"""Reinforcement learning in one compiled program: a pole on a cart, many environments side by side by vmap, an actor and a critic. `python -m examples.models.cartpole [folder]`.
+"""Reinforcement learning in one compiled program: a pole on a cart, many environments side by side by vmap,
+an actor and a critic. `python -m examples.models.cartpole [folder]`.
 
-An update is one call: a scan over time of vmapped environments and draws from the policy, advantages by another scan backwards, the gradient of the loss, and Adam.
+An update is one call: a scan over time of vmapped environments and draws from the policy, advantages by
+another scan backwards, the gradient of the loss, and Adam.
 """
 
 import os

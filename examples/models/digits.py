@@ -1,6 +1,8 @@
-"""Handwritten digits (scikit-learn's, 8 x 8): an MLP in JAX's way, a CNN in torch's. `python -m examples.models.digits [folder]` trains both and draws their curves.
+"""Handwritten digits (scikit-learn's, 8 x 8): an MLP in JAX's way, a CNN in torch's. `python -m
+examples.models.digits [folder]` trains both and draws their curves.
 
-The MLP's step is one compiled function of (model, optimiser state, batch); the CNN's is model(x), loss.backward(), opt.step(). Either way an update is one program.
+The MLP's step is one compiled function of (model, optimiser state, batch); the CNN's is model(x),
+loss.backward(), opt.step(). Either way an update is one program.
 """
 
 import os

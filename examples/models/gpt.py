@@ -1,6 +1,8 @@
-"""A small GPT on bytes: trained on the documents and sources of this project, then asked to go on. `python -m examples.models.gpt [folder]`.
+"""A small GPT on bytes: trained on the documents and sources of this project, then asked to go on. `python -m
+examples.models.gpt [folder]`.
 
-One compiled function is the training step, another the decoding step: its cache of keys and values has room for all tokens and a length that is data, so it serves every length.
+One compiled function is the training step, another the decoding step: its cache of keys and values has room
+for all tokens and a length that is data, so it serves every length.
 """
 
 import os

@@ -1,5 +1,6 @@
-"""The small GPT of gpt.py and the same model in torch: the same first weights, batches, optimiser and schedule; their curves, and that of another seed, which shows what is noise.
-`python -m examples.models.gpt_torch [folder]`."""
+"""The small GPT of gpt.py and the same model in torch: the same first weights, batches, optimiser and
+schedule; their curves, and that of another seed, which shows what is noise. `python -m
+examples.models.gpt_torch [folder]`."""
 
 import os
 import sys

@@ -1,4 +1,5 @@
-"""LoRA: the small GPT, trained on documents, is fine-tuned on C sources by adapters alone, with its weights as they are or in 4 bits. `python -m examples.models.lora [folder]`."""
+"""LoRA: the small GPT, trained on documents, is fine-tuned on C sources by adapters alone, with its weights
+as they are or in 4 bits. `python -m examples.models.lora [folder]`."""
 
 import copy
 import os

@@ -1,6 +1,8 @@
-"""A neural ODE: a spiral learnt by a network that gives its velocity. `python -m examples.models.neural_ode [folder]`.
+"""A neural ODE: a spiral learnt by a network that gives its velocity. `python -m examples.models.neural_ode
+[folder]`.
 
-The solver is a while_loop of Runge-Kutta steps whose size is chosen by the error, so how many there are is data; `max_steps` bounds it, which makes it differentiable backwards.
+The solver is a while_loop of Runge-Kutta steps whose size is chosen by the error, so how many there are is
+data; `max_steps` bounds it, which makes it differentiable backwards.
 """
 
 import os

@@ -9,7 +9,8 @@ import numpy as np
 
 
 class Progress:
-    """for item in Progress(items, total, "epoch"): ...; note(loss=...) shows numbers. One line that is written over; on anything but a terminal only the end."""
+    """for item in Progress(items, total, "epoch"): ...; note(loss=...) shows numbers. One line that is
+    written over; on anything but a terminal only the end."""
 
     def __init__(self, items, total, what):
         self.items, self.total, self.what, self.notes, self.drawn = items, total, what, {}, 0.0

@@ -4,7 +4,8 @@ import numpy as np
 
 
 def torch_gpt(model, heads):
-    """A torch module with the weights of a GPT; called with (tokens) it gives logits, with (tokens, past) (logits, new past)."""
+    """A torch module with the weights of a GPT; called with (tokens) it gives logits, with (tokens, past)
+    (logits, new past)."""
     import torch
     from torch.nn import functional as F
 

@@ -1,4 +1,5 @@
-"""A variational autoencoder of digits: learns to draw them. `python -m examples.models.vae [folder]` writes the loss curve and a picture of samples."""
+"""A variational autoencoder of digits: learns to draw them. `python -m examples.models.vae [folder]` writes
+the loss curve and a picture of samples."""
 
 import os
 import sys

@@ -1,4 +1,5 @@
-"""The parallelism people use, a file each. Every one runs as it is, with four devices that are threads of one process:
+"""The parallelism people use, a file each. Every one runs as it is, with four devices that are threads of one
+process:
 
     python examples/parallel/data.py
 
@@ -6,7 +7,8 @@ and with a process for each device, which may be on different machines:
 
     mpirun -n 4 python examples/parallel/data.py
 
-Each compares its results with the same computation on whole tensors, and the bytes that were sent with the textbook's count."""
+Each compares its results with the same computation on whole tensors, and the bytes that were sent with the
+textbook's count."""
 
 import numpy as np
 
@@ -44,7 +46,8 @@ def everywhere(n):
 
 
 def check(name, fn, args, reference, textbook, tolerance=2e-5, terms=()):
-    """Runs fn(*args) and compares with the reference's results and with the textbook's bytes; terms: how these come about. One row of a table is printed by the first process."""
+    """Runs fn(*args) and compares with the reference's results and with the textbook's bytes; terms: how
+    these come about. One row of a table is printed by the first process."""
     results = fn(*args)
     told = eager.explain_sharding(results)
     before = eager.comm_stats()["bytes"]

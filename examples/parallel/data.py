@@ -1,6 +1,8 @@
-"""Data parallel: every device has all parameters and a part of the batch. The only traffic is the sum of the gradients (and of the loss).
+"""Data parallel: every device has all parameters and a part of the batch. The only traffic is the sum of the
+gradients (and of the loss).
 
-The model is written for one device. That the batch is cut is all that is said; the partial sums of the gradients follow from it, and are reduced once, where they meet the parameters."""
+The model is written for one device. That the batch is cut is all that is said; the partial sums of the
+gradients follow from it, and are reduced once, where they meet the parameters."""
 
 import eager
 from eager import DeviceMesh, P, Tensor

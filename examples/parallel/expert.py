@@ -1,6 +1,9 @@
-"""Expert parallel: a mixture of experts. Tokens are cut into groups, one for each device, and so are the experts. A token is sent to the device of its expert and its result comes back: two all_to_alls forward, two backward.
+"""Expert parallel: a mixture of experts. Tokens are cut into groups, one for each device, and so are the
+experts. A token is sent to the device of its expert and its result comes back: two all_to_alls forward, two
+backward.
 
-Every expert takes at most `capacity` tokens of a group, so that sizes are known; a token that finds no room passes by. Routing is a product with a matrix of zeros and ones, so it has derivatives."""
+Every expert takes at most `capacity` tokens of a group, so that sizes are known; a token that finds no room
+passes by. Routing is a product with a matrix of zeros and ones, so it has derivatives."""
 
 import eager
 from eager import DeviceMesh, P, Tensor

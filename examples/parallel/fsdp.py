@@ -1,8 +1,10 @@
-"""FSDP, or ZeRO-3: parameters, gradients and optimizer state are cut over the devices that also cut the batch. A layer's parameters are gathered when they are needed, and gradients are reduced to the part that
-each device owns.
+"""FSDP, or ZeRO-3: parameters, gradients and optimizer state are cut over the devices that also cut the
+batch. A layer's parameters are gathered when they are needed, and gradients are reduced to the part that each
+device owns.
 
-eager.all_gather says where. Under eager.checkpoint the backward pass gathers again, so no device ever holds more than the layer it works on: three times the parameters are sent, the textbook's count for
-ZeRO-3. Without it what was gathered is kept for the backward pass, which sends a third less."""
+eager.all_gather says where. Under eager.checkpoint the backward pass gathers again, so no device ever holds
+more than the layer it works on: three times the parameters are sent, the textbook's count for ZeRO-3. Without
+it what was gathered is kept for the backward pass, which sends a third less."""
 
 import eager
 from eager import DeviceMesh, P, Tensor
@@ -35,7 +37,8 @@ def main(dim=32, layers=3, batch=64):
     size = 4 * sum(a.size for p in params.values() for a in p.values())
     rows = []
     for again in (False, True):
-        # an all_gather or reduce_scatter of something that is b bytes as a whole: each device sends (n - 1) / n b
+        # an all_gather or reduce_scatter of something that is b bytes as a whole: each device sends (n - 1) /
+        # n b
         terms = [("all_gather of the parameters, forward", (n - 1) * size)]
         if again:
             terms += [("all_gather of the parameters, backward", (n - 1) * size)]

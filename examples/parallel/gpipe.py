@@ -1,6 +1,8 @@
-"""Pipeline, GPipe: every device has a layer. Microbatches enter the first, and at each tick all devices compute and pass their result on (ppermute). The ticks are a scan; its derivative is the pipeline backwards.
+"""Pipeline, GPipe: every device has a layer. Microbatches enter the first, and at each tick all devices
+compute and pass their result on (ppermute). The ticks are a scan; its derivative is the pipeline backwards.
 
-A pipeline of n stages and m microbatches takes m + n - 1 ticks. The scan passes something on at every tick, also where a device has nothing yet."""
+A pipeline of n stages and m microbatches takes m + n - 1 ticks. The scan passes something on at every tick,
+also where a device has nothing yet."""
 
 import eager
 from eager import DeviceMesh, P, Tensor

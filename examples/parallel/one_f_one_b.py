@@ -1,7 +1,9 @@
-"""Pipeline, 1F1B: a microbatch goes backwards as soon as it has reached the last stage, so a device keeps the inputs of at most 2 n - 1 microbatches, however many there are; GPipe keeps all of them.
+"""Pipeline, 1F1B: a microbatch goes backwards as soon as it has reached the last stage, so a device keeps the
+inputs of at most 2 n - 1 microbatches, however many there are; GPipe keeps all of them.
 
-Stage d computes forward microbatch t - d at tick t, and backward microbatch t - (2 n - 2 - d). Which device has something to pass on at a tick is known, so nothing else is sent: each microbatch crosses each border
-once forward and once backward."""
+Stage d computes forward microbatch t - d at tick t, and backward microbatch t - (2 n - 2 - d). Which device
+has something to pass on at a tick is known, so nothing else is sent: each microbatch crosses each border once
+forward and once backward."""
 
 import eager
 from eager import DeviceMesh, P, Tensor

@@ -1,4 +1,5 @@
-"""Sequence parallel: what lies between the layers of a tensor-parallel block (norms, residuals) is cut along the sequence. Each all_reduce of examples/parallel/tensor.py becomes an all_gather before the layer and a
+"""Sequence parallel: what lies between the layers of a tensor-parallel block (norms, residuals) is cut along
+the sequence. Each all_reduce of examples/parallel/tensor.py becomes an all_gather before the layer and a
 reduce_scatter after it: the same bytes, and activations take the n-th part of the memory."""
 
 import eager

@@ -1,5 +1,6 @@
-"""Tensor parallel: the layers of a transformer block are cut inside. The first matrix of the MLP is cut by columns and the second by rows, attention by heads, so that each half of the block needs one all_reduce forward and
-one backward, of one activation."""
+"""Tensor parallel: the layers of a transformer block are cut inside. The first matrix of the MLP is cut by
+columns and the second by rows, attention by heads, so that each half of the block needs one all_reduce
+forward and one backward, of one activation."""
 
 import math
 
@@ -27,7 +28,8 @@ def block(p, x, heads):
 
 
 def gradients(p, x, target, heads):
-    """The loss and its gradients for the parameters and for the input, as a block in the middle of a network gives them."""
+    """The loss and its gradients for the parameters and for the input, as a block in the middle of a network
+    gives them."""
 
     def loss(p, x):
         return ((block(p, x, heads) - target) ** 2).mean()

@@ -1,4 +1,5 @@
-"""A mesh of two axes: the batch is cut along one, the layers inside (examples/parallel/tensor.py) along the other. Activations are summed along the second axis, gradients along the first, and each device sums only the
+"""A mesh of two axes: the batch is cut along one, the layers inside (examples/parallel/tensor.py) along the
+other. Activations are summed along the second axis, gradients along the first, and each device sums only the
 part of the gradients that it has."""
 
 import eager

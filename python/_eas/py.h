@@ -1,6 +1,5 @@
 /* py.h: what the files of the extension share. The extension converts objects, counts references and reports
- * errors;
- * everything with an algorithm in it is behind eas.h.
+ * errors; everything with an algorithm in it is behind eas.h.
  *
  *   errors.c   status -> exception; the user's "file:line: "
  *   dtype.c    DType objects; NumPy, torch and buffer-protocol element types -> eas_dtype
@@ -11,12 +10,12 @@
  *   blocks.c   shapes, reductions, scans, random numbers
  *   hints.c    what acts while tracing: static_assert, static_print, assume, multiple_of
  *   live.c     values with data: _interpret=True
- *   ctrl.c     mk.range, mk.if_, mk.else_, mk.while_; var.c mk.var;  flow.c Python's own if, while and for
- *                                                                    (eas._flow)
+ *   ctrl.c     mk.range, mk.if_, mk.else_, mk.while_;  var.c mk.var
+ *   flow.c     Python's own if, while and for (eas._flow)
  *   irview.c   finished IR, for looking at
  *   tensor.c   eas.Tensor;  view.c its views, copies and protocols;  dlpack.c its interchange
- *   bind.c     Python arguments -> eas_arg;  torch.c those that are torch's;  torch_direct.c the quickest way
- *       to read them
+ *   bind.c     Python arguments -> eas_arg
+ *   torch.c    those that are torch's;  torch_direct.c the quickest way to read them
  *   guard.c    what a trace captured, and whether it changed
  *   compiled.c CompiledKernel, launches
  *   stream.c   Stream, Event, captures, memory

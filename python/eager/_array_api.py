@@ -1,4 +1,5 @@
-"""Names of the Python array API standard (2024.12), where ours are different or need a word more. What depends on data (unique, nonzero) evaluates."""
+"""Names of the Python array API standard (2024.12), where ours are different or need a word more. What
+depends on data (unique, nonzero) evaluates."""
 
 import builtins
 from typing import NamedTuple
@@ -74,7 +75,8 @@ def mean(x, axis=None, keepdims=False, dtype=None):
 
 
 def var(x, axis=None, keepdims=False, correction=0.0, dtype=None):
-    """Variance: squares of the distances from the mean, over the count less correction. dtype: that of the result, and what it is computed in."""
+    """Variance: squares of the distances from the mean, over the count less correction. dtype: that of the
+    result, and what it is computed in."""
     return _in_dtype(_var, x, dtype, axis, keepdims, correction)
 
 
@@ -215,7 +217,8 @@ def expand_dims(x, /, axis=0):
 
 
 def reshape(x, /, shape, *more, copy=None):
-    """The same elements in another shape; one size may be -1. Tensors never share elements that can change, so copy=False is always kept, and copy=True gives another handle."""
+    """The same elements in another shape; one size may be -1. Tensors never share elements that can change,
+    so copy=False is always kept, and copy=True gives another handle."""
     out = _ops["reshape"](_tensor(x), (shape, *more) if more else shape)
     return asarray(out, copy=True) if copy else out
 
@@ -229,7 +232,8 @@ def searchsorted(x1, x2, /, *, side="left", sorter=None):
 
 
 def repeat(x, repeats, axis=None):
-    """Each element several times: so many, or (a tensor of ints, which is evaluated) as many as it says for each; axis None: flattened first."""
+    """Each element several times: so many, or (a tensor of ints, which is evaluated) as many as it says for
+    each; axis None: flattened first."""
     x = _tensor(x)
     if isinstance(repeats, (list, tuple, np.ndarray, EagerTensor)):
         if isinstance(repeats, EagerTensor) and repeats.dtype.kind not in "iu":

@@ -22,7 +22,8 @@ _kept = _Kept()
 
 
 def keep(*tensors):
-    """What was recorded beside a result and is worth computing with it: an optimiser's step evaluates it too, if it is still wanted then."""
+    """What was recorded beside a result and is worth computing with it: an optimiser's step evaluates it too,
+    if it is still wanted then."""
     _kept.refs = [r for r in _kept.refs[-256:] if r() is not None]
     _kept.refs += [weakref.ref(t) for t in tensors if not t._impl._is_symbolic]
 
@@ -34,7 +35,8 @@ def take_kept():
 
 
 def requires_grad_(self, requires_grad=True):
-    """From now on operations on this tensor are kept, so that backward() of what they give finds its gradient; or not. Gives the tensor."""
+    """From now on operations on this tensor are kept, so that backward() of what they give finds its
+    gradient; or not. Gives the tensor."""
     if not requires_grad:
         self.is_traced = False
         if self._leaf is not None:
@@ -56,9 +58,11 @@ def requires_grad_(self, requires_grad=True):
 
 
 def backward(self, gradient=None, retain_graph=False, create_graph=False):
-    """Adds the gradient of this tensor, one number (or of its product with `gradient`), to the .grad of every tensor that requires one and that it was made of.
+    """Adds the gradient of this tensor, one number (or of its product with `gradient`), to the .grad of every
+    tensor that requires one and that it was made of.
 
-    The operations that led here are forgotten then; retain_graph=True keeps them for another call. create_graph=True: the gradients can be differentiated themselves.
+    The operations that led here are forgotten then; retain_graph=True keeps them for another call.
+    create_graph=True: the gradients can be differentiated themselves.
     """
     if not self.is_traced:
         if self._impl._is_symbolic:

@@ -1,6 +1,8 @@
-"""Complex tensors: a real and an imaginary part, each a tensor. Kernels and devices never see complex numbers.
+"""Complex tensors: a real and an imaginary part, each a tensor. Kernels and devices never see complex
+numbers.
 
-A gradient of a real function is d/dre + i d/dim, the direction of steepest ascent (torch's convention; JAX's is its conjugate)."""
+A gradient of a real function is d/dre + i d/dim, the direction of steepest ascent (torch's convention; JAX's
+is its conjugate)."""
 
 import builtins
 import math

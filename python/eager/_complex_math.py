@@ -1,7 +1,10 @@
-"""Elementary functions of complex numbers, as functions of two tensors, the real and the imaginary part, that give two.
+"""Elementary functions of complex numbers, as functions of two tensors, the real and the imaginary part, that
+give two.
 
-Values and branch cuts are those of C99's Annex G, which the array API follows. Formulas hold for finite numbers; what they give where a part is infinite or NaN is replaced afterwards, by
-constants that depend on no tensor, so that derivatives at finite numbers are those of the formula. Where the standard leaves a sign open it is +."""
+Values and branch cuts are those of C99's Annex G, which the array API follows. Formulas hold for finite
+numbers; what they give where a part is infinite or NaN is replaced afterwards, by constants that depend on no
+tensor, so that derivatives at finite numbers are those of the formula. Where the standard leaves a sign open
+it is +."""
 
 import math
 

@@ -16,7 +16,8 @@ def readable(t):
 
 
 class debug_nans(contextlib.ContextDecorator):
-    """While it is on, every operation runs at once, and the first one whose result has a NaN raises FloatingPointError with its name and the line that called it.
+    """While it is on, every operation runs at once, and the first one whose result has a NaN raises
+    FloatingPointError with its name and the line that called it.
 
     eager.debug_nans()            # on from here on
     eager.debug_nans(False)       # off

@@ -1,4 +1,5 @@
-"""einsum: every subscript that NumPy takes. Operands are joined two at a time in the order that costs least, each pair by one batched matrix product of permuted and merged axes."""
+"""einsum: every subscript that NumPy takes. Operands are joined two at a time in the order that costs least,
+each pair by one batched matrix product of permuted and merged axes."""
 
 import builtins
 import functools
@@ -32,7 +33,8 @@ def _interleaved(args):
 
 
 def _parse(subscripts, ranks):
-    """(terms, result) with letters only: an ellipsis becomes letters of its own (from the end, so that dims broadcast)."""
+    """(terms, result) with letters only: an ellipsis becomes letters of its own (from the end, so that dims
+    broadcast)."""
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -207,7 +209,8 @@ def _cost(ta, tb, keep, sizes):
 
 
 def _path(terms, result, sizes):
-    """Pairs of places, each result behind the others: the cheapest order of all for few operands, else the pair that shrinks most at each step."""
+    """Pairs of places, each result behind the others: the cheapest order of all for few operands, else the
+    pair that shrinks most at each step."""
     if len(terms) <= EXHAUSTIVE:
         memo = {}
 

@@ -51,7 +51,8 @@ class _KernelOperation(Operation):
         return self._name
 
     def vjp_rule(self, primals, cotangents, outputs, **kwargs):
-        """Cotangents of the primals, None where there is none; from the rule that was given, else from the kernel's derivative."""
+        """Cotangents of the primals, None where there is none; from the rule that was given, else from the
+        kernel's derivative."""
         rule = self._rules.get("vjp")
         if rule is not None:
             return rule(primals, cotangents, outputs, **kwargs)
@@ -62,7 +63,8 @@ class _KernelOperation(Operation):
         return KernelRules(self, primals, kwargs).vjp(_several(cotangents), _several(outputs))
 
     def jvp_rule(self, primals, tangents, outputs, **kwargs):
-        """Tangents of the outputs, None where there is none; from the rule that was given, else from the kernel's derivative."""
+        """Tangents of the outputs, None where there is none; from the rule that was given, else from the
+        kernel's derivative."""
         rule = self._rules.get("jvp")
         if rule is not None:
             return rule(primals, tangents, outputs, **kwargs)
@@ -182,7 +184,8 @@ class _KernelOperation(Operation):
         return v.reshape((math.prod(sizes), *shape))
 
     def _compiled(self, bound):
-        """Outputs, the kernel for these arguments, its grid (None: inferred), and the names of its run-time parameters."""
+        """Outputs, the kernel for these arguments, its grid (None: inferred), and the names of its run-time
+        parameters."""
         specs = {k: _spec(s, bound) for k, s in self._outputs.items()}
         dummies = {k: eas.empty(0, dtype=v.dtype) if isinstance(v, EagerTensor) else v for k, v in bound.items()}
         dummies.update({k: eas.empty(0, dtype=dtype) for k, (_, dtype) in specs.items()})
@@ -204,14 +207,18 @@ class _KernelOperation(Operation):
 def from_kernel(kernel, outputs, *, grid=None, name=None, vjp=None, jvp=None, sharding=None, differentiate=True, deterministic=False, max_trips=None):
     """An operation that launches a kernel (under @eas.kernel) as part of the graph.
 
-    outputs: {parameter: what it is}, for the parameters that the kernel writes: a tensor to be like, (shape, dtype), or a function of arguments by their names that
-    gives one of those. The operation is called with the other parameters. grid: as for a launch, or a function of arguments by their names. vjp, jvp, sharding: rules.
-    Inside vmap lanes are one more axis of programs.
+    outputs: {parameter: what it is}, for the parameters that the kernel writes: a tensor to be like, (shape,
+    dtype), or a function of arguments by their names that gives one of those. The operation is called with
+    the other parameters. grid: as for a launch, or a function of arguments by their names. vjp, jvp,
+    sharding: rules. Inside vmap lanes are one more axis of programs.
 
-    Of tensors in parts on a mesh the kernel runs on each part if it is proved element-wise, or if sharding(*shapes, **numbers) gives an OpShardingRule: a part is then launched with a grid from
-    the part's shapes (grid must be a function), and with the numbers that the rule names. Otherwise tensors are gathered first, and explain_sharding says so.
+    Of tensors in parts on a mesh the kernel runs on each part if it is proved element-wise, or if
+    sharding(*shapes, **numbers) gives an OpShardingRule: a part is then launched with a grid from the part's
+    shapes (grid must be a function), and with the numbers that the rule names. Otherwise tensors are gathered
+    first, and explain_sharding says so.
 
-    differentiate: without a rule of its own the operation is differentiated by the kernel's derivative (`eas.grad_kernel`); deterministic and max_trips are for that.
+    differentiate: without a rule of its own the operation is differentiated by the kernel's derivative
+    (`eas.grad_kernel`); deterministic and max_trips are for that.
 
     add = eager.from_kernel(add_kernel, {"c": lambda a: a})
     c = add(a, b, N=1024, BLOCK=256)
@@ -221,8 +228,9 @@ def from_kernel(kernel, outputs, *, grid=None, name=None, vjp=None, jvp=None, sh
 
 
 def call_custom_kernel(kernel, *tensors, out_types, grid=None, **numbers):
-    """A launch of a kernel (under @eas.kernel) as part of the graph: its first parameters are the tensors, the next ones its outputs, one for each of out_types
-    (a tensor to be like, (shape, dtype), or something with .shape and .dtype); others are given by name. One tensor, or a tuple.
+    """A launch of a kernel (under @eas.kernel) as part of the graph: its first parameters are the tensors,
+    the next ones its outputs, one for each of out_types (a tensor to be like, (shape, dtype), or something
+    with .shape and .dtype); others are given by name. One tensor, or a tuple.
 
     c = eager.call_custom_kernel(add_kernel, a, b, out_types=[a], N=1024, BLOCK=256)
     """

@@ -1,4 +1,5 @@
-"""How an operation that launches a kernel can be cut along the axes of a mesh: its sharding rule, and the launch of a part in terms of the part's sizes."""
+"""How an operation that launches a kernel can be cut along the axes of a mesh: its sharding rule, and the
+launch of a part in terms of the part's sizes."""
 
 import inspect
 import math
@@ -19,7 +20,8 @@ class _Part:
 
 
 class PartRule:
-    """Factors of the dims of a kernel's parameters, by name; sizes of parts are symbols, one for each factor, and the grid and numbers of a part expressions in them."""
+    """Factors of the dims of a kernel's parameters, by name; sizes of parts are symbols, one for each factor,
+    and the grid and numbers of a part expressions in them."""
 
     def __init__(self, factors, dims, numbers=None, grid=None, sums=(), lanes=False):
         self.factors, self.dims = list(factors), dict(dims)  # [(size, kind)], {parameter: [[factor, ...] for each dim]}
@@ -31,7 +33,8 @@ class PartRule:
 
     @classmethod
     def of(cls, operation, rule, bound, specs, compiled):
-        """From an OpShardingRule for one call. bound: arguments by name; specs: (shape, dtype) of outputs by name."""
+        """From an OpShardingRule for one call. bound: arguments by name; specs: (shape, dtype) of outputs by
+        name."""
         names = list(rule.factor_sizes)
         number = {f: i for i, f in enumerate(names)}
         tensors = [k for k, v in bound.items() if isinstance(v, EagerTensor)]
@@ -79,7 +82,8 @@ class PartRule:
             return None
 
     def with_lanes(self, flags, axis, count, grid):
-        """In vmap: a dim of lanes in front of the parameters for which flags holds, which are an axis of programs."""
+        """In vmap: a dim of lanes in front of the parameters for which flags holds, which are an axis of
+        programs."""
         lane = len(self.factors)
         dims = {n: [[lane], *d] if flags.get(n) else d for n, d in self.dims.items()}
         inner = list(self.grid or grid)[:axis]

@@ -1,4 +1,5 @@
-"""Rules of operations that launch kernels, from the kernels' own derivatives (`eas.grad_kernel`, `eas.jvp_kernel`)."""
+"""Rules of operations that launch kernels, from the kernels' own derivatives (`eas.grad_kernel`,
+`eas.jvp_kernel`)."""
 
 import math
 
@@ -70,8 +71,9 @@ class KernelRules:
         return tuple(_known(n) for n in v.shape) if isinstance(v, EagerTensor) else ()
 
     def _launch(self, d, arrays, made):
-        """arrays: parameter -> tensor that is read; made: parameter -> (shape, dtype, what it begins as). Gives what was made, by parameter. Of a launch over lanes (self.lanes) the tensors that have lanes have them as
-        their first dim."""
+        """arrays: parameter -> tensor that is read; made: parameter -> (shape, dtype, what it begins as).
+        Gives what was made, by parameter. Of a launch over lanes (self.lanes) the tensors that have lanes
+        have them as their first dim."""
         counts = [_count(self._shape(n)) for n in self.run_time]
         scalars = tuple(int(self.bound[n]) if i else 0 for n, i in zip(self.run_time, d.is_int))
         lengths = d.lengths(self.grid, counts, scalars)
@@ -122,7 +124,8 @@ class KernelRules:
         return self.op._lane_kernels[key], [*arguments, *lengths], outputs, grid, rule
 
     def _part_rule(self, d, made):
-        """How the launch of a derivative can be cut: as the operation's own rule has it. A gradient is summed over the factors that it does not have."""
+        """How the launch of a derivative can be cut: as the operation's own rule has it. A gradient is summed
+        over the factors that it does not have."""
         own = self.op._part_rule(self.bound, self.specs, self.compiled)
         if own is None or any(p.role in ("tape", "local", "trips", "owner") for p in d.params) or self.op._deterministic:
             return None
@@ -152,7 +155,8 @@ class KernelRules:
         return [x if not isinstance(x, EagerTensor) or not x.batch_dims else self.op._flat(x, sizes)[i] for x in tensors]
 
     def _in_lanes(self, one, extra, count_of_results):
-        """Under vmap: lanes are one more axis of programs, or lane after lane where the kernel leaves none. one(rules, tensors in place of `extra`) gives tensors or None."""
+        """Under vmap: lanes are one more axis of programs, or lane after lane where the kernel leaves none.
+        one(rules, tensors in place of `extra`) gives tensors or None."""
         sizes = [1] * self.depth
         for v in (*self.bound.values(), *extra):
             if isinstance(v, EagerTensor):

@@ -32,7 +32,8 @@ from .transforms.custom import call_with_rules
 
 # ---- triangular systems ----
 def solve_triangular(a, b, trans=0, lower=False, unit_diagonal=False):
-    """x with op(a) x = b for a triangular a, of which the other triangle is not read. trans: 0 (a), 1 or "T", 2 or "C" (conjugate transpose). b: matrices, or one vector."""
+    """x with op(a) x = b for a triangular a, of which the other triangle is not read. trans: 0 (a), 1 or "T",
+    2 or "C" (conjugate transpose). b: matrices, or one vector."""
     trans = {"N": 0, "T": 1, "C": 2}.get(trans, trans)
     if trans not in (0, 1, 2):
         raise ValueError(f"eager.linalg.solve_triangular: trans must be 0, 1, 2, 'N', 'T' or 'C', got {trans!r}")
@@ -146,7 +147,8 @@ def _upper_part(lu_, n, k):
 
 
 def lu(a, permute_l=False, p_indices=False):
-    """a = P L U with partial pivoting: (P, L, U); permute_l: (P L, U); p_indices: P as row numbers, a[P] = L U... of L's rows, as SciPy's."""
+    """a = P L U with partial pivoting: (P, L, U); permute_l: (P L, U); p_indices: P as row numbers, a[P] = L
+    U... of L's rows, as SciPy's."""
     a, dtype = _matrix("lu", a)
     m, n = (_known("lu", d) for d in a.shape[-2:])
     k = builtins.min(m, n)
@@ -329,7 +331,8 @@ def _symmetric(a, triangle=None):
 
 
 def cholesky(a, *, upper=False):
-    """L, lower, with a = L L^H (upper: U with a = U^H U). a is taken as (a + a^H) / 2; nan where it is not positive definite."""
+    """L, lower, with a = L L^H (upper: U with a = U^H U). a is taken as (a + a^H) / 2; nan where it is not
+    positive definite."""
     a, dtype = _matrix("cholesky", a, square=True)
     low = _back(_cholesky(_symmetric(a)), dtype)
     return _H(low) if upper else low
@@ -372,7 +375,8 @@ def cho_solve(c_and_lower, b):
 
 # ---- QR ----
 def qr(a, mode="reduced"):
-    """a = Q R: Q with orthonormal columns, R upper triangular. mode: "reduced", "complete" (Q square) or "r" (R alone)."""
+    """a = Q R: Q with orthonormal columns, R upper triangular. mode: "reduced", "complete" (Q square) or "r"
+    (R alone)."""
     if mode not in ("reduced", "complete", "r"):
         raise ValueError(f"eager.linalg.qr: mode must be 'reduced', 'complete' or 'r', got {mode!r}")
     a, dtype = _matrix("qr", a)

@@ -1,4 +1,5 @@
-"""What the functions of eager.linalg share: the types of results, the choice of a LAPACK, and calls of the C functions of src/native."""
+"""What the functions of eager.linalg share: the types of results, the choice of a LAPACK, and calls of the C
+functions of src/native."""
 
 import builtins
 import glob
@@ -109,7 +110,8 @@ def _pairs(x):
 
 
 def _native(name, xs, outs, numbers):
-    """A C function on tensors with the same batch dims. outs: (core shape, dtype) each, where dtype is "real", "same", "complex" or a dtype. numbers(type, batch)."""
+    """A C function on tensors with the same batch dims. outs: (core shape, dtype) each, where dtype is
+    "real", "same", "complex" or a dtype. numbers(type, batch)."""
     x = xs[0]
     rows = [_pairs(t) for t in xs]
     depth = builtins.max(r.batch_dims for r in rows)

@@ -1,4 +1,5 @@
-"""Eigenvalues, singular values and what is computed from them, with their derivatives: parts of eager.linalg."""
+"""Eigenvalues, singular values and what is computed from them, with their derivatives: parts of eager.linalg.
+"""
 
 import builtins
 
@@ -16,7 +17,8 @@ from .transforms.custom import call_with_rules
 
 # ---- eigenvalues ----
 def eigh(a, UPLO=None):
-    """(eigenvalues ascending, eigenvectors as columns) of Hermitian matrices: a is taken as (a + a^H) / 2, or (UPLO "L" or "U") as what that triangle says."""
+    """(eigenvalues ascending, eigenvectors as columns) of Hermitian matrices: a is taken as (a + a^H) / 2, or
+    (UPLO "L" or "U") as what that triangle says."""
     a, dtype = _matrix("eigh", a, square=True)
     w, v = _eigh(_symmetric(a, UPLO))
     return EighResult(_back(w, dtype), _back(v, dtype))
@@ -61,7 +63,8 @@ def _eigvalsh(a):
 
 
 def eig(a):
-    """(eigenvalues, eigenvectors as columns of length 1), complex. The derivative of the eigenvectors keeps their length and says nothing of their phase."""
+    """(eigenvalues, eigenvectors as columns of length 1), complex. The derivative of the eigenvectors keeps
+    their length and says nothing of their phase."""
     a, _ = _matrix("eig", a, square=True)
     return EigResult(*_eig(a))
 
@@ -107,7 +110,8 @@ def _eigvals(a):
 
 # ---- singular values ----
 def svd(a, full_matrices=True, compute_uv=True, hermitian=False):
-    """a = U diag(S) Vh, S descending: (U, S, Vh), or S alone. Derivatives: of full_matrices=False, and of square matrices."""
+    """a = U diag(S) Vh, S descending: (U, S, Vh), or S alone. Derivatives: of full_matrices=False, and of
+    square matrices."""
     if not compute_uv:
         return svdvals(a)
     a, dtype = _matrix("svd", a)
@@ -182,7 +186,8 @@ def _cutoff(x, rcond, m, n):
 
 
 def pinv(a, rcond=None, hermitian=False, *, rtol=None):
-    """The Moore-Penrose pseudoinverse; singular values up to rcond (default: max(M, N) eps) times the largest count as 0."""
+    """The Moore-Penrose pseudoinverse; singular values up to rcond (default: max(M, N) eps) times the largest
+    count as 0."""
     a, dtype = _matrix("pinv", a)
     m, n = (_known("pinv", d) for d in a.shape[-2:])
     rcond = rtol if rcond is None else rcond
@@ -235,8 +240,9 @@ def matrix_rank(a, tol=None, hermitian=False, *, rtol=None):
 
 
 def lstsq(a, b, rcond=None):
-    """(x, residuals, rank, singular values): x of least length that makes |a x - b| least. Residuals as NumPy: empty unless a has full rank and more rows than columns, which is
-    only known from the data; here they are the sums of squares whenever there are more rows than columns."""
+    """(x, residuals, rank, singular values): x of least length that makes |a x - b| least. Residuals as
+    NumPy: empty unless a has full rank and more rows than columns, which is only known from the data; here
+    they are the sums of squares whenever there are more rows than columns."""
     a, dtype = _matrix("lstsq", a)
     b = _floats(b)
     vector = len(b.shape) == 1

@@ -12,7 +12,8 @@ from .sharding.spmd import addressable_shards, compute_local_shape
 
 
 def _shard(self, mesh, specs, replicated_axes=None, pad=False):
-    """The tensor laid out over a mesh: a PartitionSpec, or an entry for each dim (None, an axis, several, a DimSpec). Values stay what they are.
+    """The tensor laid out over a mesh: a PartitionSpec, or an entry for each dim (None, an axis, several, a
+    DimSpec). Values stay what they are.
 
     Sizes must divide, unless pad: then the last parts are padded, and the padding never counts."""
     rank = len(self.shape)
@@ -37,7 +38,8 @@ def _shard(self, mesh, specs, replicated_axes=None, pad=False):
 
 
 def _gather(self, *args, **kwargs):
-    """gather(): the tensor without its layout. gather(indices, axis=0): elements of an axis by their numbers."""
+    """gather(): the tensor without its layout. gather(indices, axis=0): elements of an axis by their numbers.
+    """
     if args or kwargs:
         return _ops["gather"](self, *args, **kwargs)
     spec = self.sharding
@@ -57,7 +59,8 @@ def _local_shape(self):
 
 
 def _local_parts(self):
-    """[(device, array), ...]: what the devices of this process store of the tensor, padding included; None: it does not lie in parts."""
+    """[(device, array), ...]: what the devices of this process store of the tensor, padding included; None:
+    it does not lie in parts."""
     return addressable_shards(self)
 
 
@@ -81,7 +84,8 @@ def _copy(self):
 
 
 def _transpose(self, *axes):
-    """transpose(): axes in reverse order; transpose(a, b): two change places; transpose(order), or another number of axes: that order."""
+    """transpose(): axes in reverse order; transpose(a, b): two change places; transpose(order), or another
+    number of axes: that order."""
     if len(axes) == 1 and not isinstance(axes[0], int):
         return _ops["permute"](self, axes[0])
     if not axes:

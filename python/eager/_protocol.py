@@ -1,4 +1,5 @@
-"""NumPy's functions and ufuncs on tensors (__array_function__, __array_ufunc__): np.sum(t), np.linalg.solve(a, b), np.add(t, x) record operations and give tensors.
+"""NumPy's functions and ufuncs on tensors (__array_function__, __array_ufunc__): np.sum(t),
+np.linalg.solve(a, b), np.add(t, x) record operations and give tensors.
 
 What has no counterpart here is computed by NumPy on the tensors' data, and gives what NumPy gives."""
 

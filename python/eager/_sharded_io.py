@@ -2,10 +2,13 @@
 
     eager.save_sharded("step-100", {"params": params, "step": step})
     state = eager.load_sharded("step-100", like=state)             # laid out as `state` is, on whatever mesh
-    state = eager.load_sharded("step-100", mesh=mesh)              # a dict by name, cut along the axes it was cut along
+    state = eager.load_sharded("step-100", mesh=mesh)              # a dict by name, cut along the axes it was
+                                                                   cut along
 
-Every rank writes the parts that it holds (of equal ones, the first device's alone) and reads only the bytes of the parts that it will hold; no rank has a whole tensor. Files have names that no checkpoint before had; the index is
-written last, to a temporary file that is synced and renamed, and only then are the files of the checkpoint before removed. So a crash at any moment leaves the old checkpoint or the new one, whole.
+Every rank writes the parts that it holds (of equal ones, the first device's alone) and reads only the bytes
+of the parts that it will hold; no rank has a whole tensor. Files have names that no checkpoint before had;
+the index is written last, to a temporary file that is synced and renamed, and only then are the files of the
+checkpoint before removed. So a crash at any moment leaves the old checkpoint or the new one, whole.
 """
 
 import json
@@ -61,7 +64,8 @@ def _sync_folder(path):
 
 
 def _pieces(x):
-    """[(device, start, shape)] of the different parts of a tensor: each belongs to the first device that has it. An unsharded tensor is one piece of device 0."""
+    """[(device, start, shape)] of the different parts of a tensor: each belongs to the first device that has
+    it. An unsharded tensor is one piece of device 0."""
     spec, shape = x.sharding, _shape(x)
     if spec is None or spec.is_fully_replicated():
         return [(0, [0] * len(shape), list(shape))]
@@ -141,7 +145,9 @@ def _commit(path, index):
 
 
 def save_sharded(path, tree, *, metadata=None):
-    """Writes the tensors of a dict, tree or module, whole or in parts, to the folder `path`; names of nested ones are joined by dots. Under MPI every rank calls it with its side of the same tensors. metadata: what json can hold."""
+    """Writes the tensors of a dict, tree or module, whole or in parts, to the folder `path`; names of nested
+    ones are joined by dots. Under MPI every rank calls it with its side of the same tensors. metadata: what
+    json can hold."""
     rank, size = _ranks()
     path, tensors, quantized = os.fspath(path), {}, {}
     _walk(tree, "", tensors, quantized)
@@ -260,10 +266,13 @@ def _fill(path, readers, tree):
 
 
 def load_sharded(path, *, like=None, mesh=None, specs=None, names=None):
-    """The tensors of a checkpoint that save_sharded wrote, on any mesh: each process reads the bytes of its own parts alone.
+    """The tensors of a checkpoint that save_sharded wrote, on any mesh: each process reads the bytes of its
+    own parts alone.
 
-    like: a tree of the structure that was saved, whose tensors say how each is to lie; it is not changed, unless it is a module. Otherwise a dict by name: with mesh, cut along the axes (by name) that it was cut along when it was saved, or as
-    specs says, a dict or a function (name, shape) of specs (None: every device has it whole); without a mesh whole. names: only these."""
+    like: a tree of the structure that was saved, whose tensors say how each is to lie; it is not changed,
+    unless it is a module. Otherwise a dict by name: with mesh, cut along the axes (by name) that it was cut
+    along when it was saved, or as specs says, a dict or a function (name, shape) of specs (None: every device
+    has it whole); without a mesh whole. names: only these."""
     path = os.fspath(path)
     if like is not None and (mesh is not None or specs is not None or names is not None):
         raise ValueError("load_sharded: like says how tensors lie; leave out mesh, specs and names")

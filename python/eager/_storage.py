@@ -1,4 +1,5 @@
-"""dtypes that are only stored: float8_e4m3fn, float8_e5m2, int4, uint4. A tensor of one is a tensor of bytes that can be reshaped, indexed, joined and cast; arithmetic wants a cast first.
+"""dtypes that are only stored: float8_e4m3fn, float8_e5m2, int4, uint4. A tensor of one is a tensor of bytes
+that can be reshaped, indexed, joined and cast; arithmetic wants a cast first.
 
 int4 and uint4 take a byte each."""
 
@@ -221,14 +222,16 @@ _TABLES = {d: _values(d) for d in (float8_e4m3fn, float8_e5m2)}
 
 
 def _encode(x, dtype):
-    """The nearest float of 8 bits, halves to the even one, beyond the largest NaN (e4m3) or infinity (e5m2): by the middles between neighbours."""
+    """The nearest float of 8 bits, halves to the even one, beyond the largest NaN (e4m3) or infinity (e5m2):
+    by the middles between neighbours."""
     x = _ops["cast"](x, dtype="float32") if x.dtype != "float64" else x
     table = _TABLES[dtype][:128]
     finite = table[np.isfinite(table)].astype(np.float64)
     n = len(finite)
     last = finite[-1] + (finite[-1] - finite[-2])  # where the next float would be
     middles = (finite + np.append(finite[1:], last)) / 2
-    # middle i lies between codes i and i + 1: an even code takes it, so a step to an odd one begins just above
+    # middle i lies between codes i and i + 1: an even code takes it, so a step to an odd one begins just
+    # above
     up = np.array([np.nextafter(m, np.inf) if i % 2 == 0 else m for i, m in enumerate(middles)])
     if x.dtype == "float32":
         up = np.array([np.nextafter(np.float32(m), np.float32(np.inf)) if i % 2 == 0 else np.float32(m) for i, m in enumerate(middles)], np.float32)

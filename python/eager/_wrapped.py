@@ -1,7 +1,9 @@
-"""Tensors that the library's own are parts of: complex ones (a real and an imaginary part), and those of dtypes that are only stored (float8, int4).
+"""Tensors that the library's own are parts of: complex ones (a real and an imaginary part), and those of
+dtypes that are only stored (float8, int4).
 
-An operation of the table that meets one calls `handle` (python/_eas/eager_override.c), which finds the rule in the class. They are pytrees whose leaves are their parts, so vmap,
-grad, compile, loops and optimizers take them as they are."""
+An operation of the table that meets one calls `handle` (python/_eas/eager_override.c), which finds the rule
+in the class. They are pytrees whose leaves are their parts, so vmap, grad, compile, loops and optimizers take
+them as they are."""
 
 from eas._eas import EagerTensor, set_override
 

@@ -1,6 +1,8 @@
-"""Data: batches from arrays, shuffled by a counter, prefetched by a thread, cut by rank, resumable; and the state of a training run in one file.
+"""Data: batches from arrays, shuffled by a counter, prefetched by a thread, cut by rank, resumable; and the
+state of a training run in one file.
 
-The order of an epoch is a function of (seed, epoch) alone, so a loader that is told where it was goes on with the same batches, on any number of threads.
+The order of an epoch is a function of (seed, epoch) alone, so a loader that is told where it was goes on with
+the same batches, on any number of threads.
 """
 
 import json
@@ -27,10 +29,13 @@ def permutation(n, seed=0, epoch=0):
 
 
 class DataLoader:
-    """Batches of a tree of arrays (NumPy's, tensors, anything with the same first size). One iteration is one epoch; the next goes on with the next.
+    """Batches of a tree of arrays (NumPy's, tensors, anything with the same first size). One iteration is one
+    epoch; the next goes on with the next.
 
-    shuffle: another order each epoch. drop_last: without a smaller batch at the end. rank, world_size: this process sees every world_size-th example, and all see equally many (the first ones
-    are seen twice where it does not divide). transform: a function of a batch (a tree of NumPy arrays), called by the prefetching thread. prefetch: so many batches are made ahead; 0: none, no thread.
+    shuffle: another order each epoch. drop_last: without a smaller batch at the end. rank, world_size: this
+    process sees every world_size-th example, and all see equally many (the first ones are seen twice where it
+    does not divide). transform: a function of a batch (a tree of NumPy arrays), called by the prefetching
+    thread. prefetch: so many batches are made ahead; 0: none, no thread.
     """
 
     def __init__(self, arrays, batch_size, *, shuffle=False, seed=0, drop_last=False, rank=0, world_size=1, transform=None, prefetch=2):
@@ -99,7 +104,8 @@ class DataLoader:
             self.epoch, self.batch = epoch + 1, 0
 
     def state_dict(self):
-        """Where it is, and what decides the order: the next batch is the one after the last that was given out."""
+        """Where it is, and what decides the order: the next batch is the one after the last that was given
+        out."""
         return {
             "epoch": self.epoch,
             "batch": self.batch,
@@ -130,7 +136,8 @@ def _tensor(x):
 
 
 class _Ahead:
-    """make(i) for each i, by a thread, `depth` of them ahead. What it raises is raised where the item would have come."""
+    """make(i) for each i, by a thread, `depth` of them ahead. What it raises is raised where the item would
+    have come."""
 
     def __init__(self, make, items, depth):
         self.queue, self.stop = queue.Queue(depth), threading.Event()
@@ -172,7 +179,8 @@ class _Ahead:
                 self.thread.join(0.01)
 
 
-# ---- the state of a run, in one file: a zip with the arrays as .npy and the structure as JSON. Nothing in it is executed when it is read ----
+# ---- the state of a run, in one file ----
+# A zip with the arrays as .npy and the structure as JSON. Nothing in it is executed when it is read.
 def _pack(value, arrays):
     if isinstance(value, EagerTensor):
         name = str(value.dtype)
@@ -213,7 +221,8 @@ def _unpack(row, arrays):
 
 
 def save_state(path, state):
-    """Writes a tree of tensors, arrays, numbers and texts to a file, which appears as a whole or not at all."""
+    """Writes a tree of tensors, arrays, numbers and texts to a file, which appears as a whole or not at all.
+    """
     arrays, path = [], os.fspath(path)
     structure = _pack(state, arrays)
     folder = os.path.dirname(os.path.abspath(path))
@@ -252,7 +261,8 @@ def load_state(path):
 
 
 def save_train_state(path, *, model=None, optimizer=None, loader=None, **more):
-    """Saves a training run: state_dict() of the model, the optimiser and the loader, and any further trees (keys, optimiser states, counters). Numbers drawn without a key go on as well."""
+    """Saves a training run: state_dict() of the model, the optimiser and the loader, and any further trees
+    (keys, optimiser states, counters). Numbers drawn without a key go on as well."""
     from eas._eas import random_state
 
     state = {"random": random_state(), "more": more}
@@ -263,7 +273,8 @@ def save_train_state(path, *, model=None, optimizer=None, loader=None, **more):
 
 
 def load_train_state(path, *, model=None, optimizer=None, loader=None):
-    """Puts a saved run into a model, an optimiser and a loader that were made as before, and gives the further trees. Where one does not fit nothing is changed."""
+    """Puts a saved run into a model, an optimiser and a loader that were made as before, and gives the
+    further trees. Where one does not fit nothing is changed."""
     from eas._eas import random_set_state
 
     state = load_state(path)

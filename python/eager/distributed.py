@@ -1,7 +1,9 @@
 """The ranks of a job: which one this is, and collectives between them on whole arrays.
 
-Under `mpirun -n 4 python train.py` every process is a rank; elsewhere this process is the only one and everything here is the identity. The job is opened by the first call that needs it.
-All ranks make the same calls in the same order. Arrays are NumPy's or tensors; what comes back is of the same kind. A rank that fails ends the others, too: docs/distributed.md.
+Under `mpirun -n 4 python train.py` every process is a rank; elsewhere this process is the only one and
+everything here is the identity. The job is opened by the first call that needs it. All ranks make the same
+calls in the same order. Arrays are NumPy's or tensors; what comes back is of the same kind. A rank that fails
+ends the others, too: docs/distributed.md.
 
     import eager
     from eager import distributed as dist
@@ -49,7 +51,8 @@ _place = None
 
 
 class Traffic(NamedTuple):
-    """Bytes of data that left this rank, the number of calls, and the bytes as counted where they were sent (0 in a job of one process)."""
+    """Bytes of data that left this rank, the number of calls, and the bytes as counted where they were sent
+    (0 in a job of one process)."""
 
     bytes: int
     calls: int
@@ -171,7 +174,8 @@ def _site():
 
 
 def _array(name, x):
-    """A contiguous array of x, its dtype's name in libeas, and what makes the caller's kind of thing of an array."""
+    """A contiguous array of x, its dtype's name in libeas, and what makes the caller's kind of thing of an
+    array."""
     from eager import Tensor
 
     wrap = np.asarray
@@ -227,7 +231,9 @@ def barrier(ranks=None):
 
 
 def all_reduce(x, op="sum", ranks=None, fast=False):
-    """The sum (or op: prod, max, min, and, or, mean) over all ranks' arrays, element by element. fast=True: joined in any order, by MPI's own reduction where that is quicker; the last bits of floats may differ from run to run."""
+    """The sum (or op: prod, max, min, and, or, mean) over all ranks' arrays, element by element. fast=True:
+    joined in any order, by MPI's own reduction where that is quicker; the last bits of floats may differ from
+    run to run."""
     members = _members("all_reduce", ranks)
     a, code, wrap = _array("all_reduce", x)
     red = _reduction("all_reduce", op, a)
@@ -257,7 +263,8 @@ def _blocks(name, a, axis, n):
 
 
 def reduce_scatter(x, axis=0, op="sum", ranks=None, fast=False):
-    """The sum (or op) over all ranks' arrays, of which this rank gets its part along axis. fast: as for all_reduce."""
+    """The sum (or op) over all ranks' arrays, of which this rank gets its part along axis. fast: as for
+    all_reduce."""
     members = _members("reduce_scatter", ranks)
     a, code, wrap = _array("reduce_scatter", x)
     red = _reduction("reduce_scatter", op, a)
@@ -314,7 +321,8 @@ def gather(x, root=0, ranks=None):
 
 
 def scatter(x, root=0, axis=0, ranks=None):
-    """This rank's part of the root's array, which is cut along axis. The others pass one of the same shape and dtype, whose values do not matter."""
+    """This rank's part of the root's array, which is cut along axis. The others pass one of the same shape
+    and dtype, whose values do not matter."""
     members = _members("scatter", ranks)
     a, code, wrap = _array("scatter", x)
     parts = np.ascontiguousarray(_blocks("scatter", a, axis, len(members)))

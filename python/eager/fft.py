@@ -1,6 +1,8 @@
-"""Fourier transforms: eager.fft, with the names and conventions of numpy.fft. Any length, along any axis, batched; float32 and complex64, or float64 and complex128.
+"""Fourier transforms: eager.fft, with the names and conventions of numpy.fft. Any length, along any axis,
+batched; float32 and complex64, or float64 and complex128.
 
-The transform is a C function that runs on the host as one step of a program (src/native/fft.c). It is linear, so its derivative, in both modes and of any order, is a transform."""
+The transform is a C function that runs on the host as one step of a program (src/native/fft.c). It is linear,
+so its derivative, in both modes and of any order, is a transform."""
 
 import math
 
@@ -52,7 +54,8 @@ def _lanes(parts):
 
 
 def _transform(parts, n, axis, kind, inverse, scale):
-    """parts: (real, imaginary), or (real,) of kind _REAL; likewise the result. axis: from the end. n: the length of the transform."""
+    """parts: (real, imaginary), or (real,) of kind _REAL; likewise the result. axis: from the end. n: the
+    length of the transform."""
     half = n // 2 + 1
 
     def run(*parts):
@@ -117,7 +120,8 @@ def _c2c(fn, x, n, axis, norm, inverse):
 
 
 def fft(a, n=None, axis=-1, norm="backward"):
-    """The discrete Fourier transform along an axis. n: cut or padded with zeros to that length. norm: "backward" (no factor), "ortho", "forward" (1/n)."""
+    """The discrete Fourier transform along an axis. n: cut or padded with zeros to that length. norm:
+    "backward" (no factor), "ortho", "forward" (1/n)."""
     return _c2c("fft", a, n, axis, norm, False)
 
 

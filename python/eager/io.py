@@ -1,4 +1,5 @@
-"""Tensors in files: safetensors (also in shards), npy and npz, GGUF. The formats are C (src/io); this is their Python side.
+"""Tensors in files: safetensors (also in shards), npy and npz, GGUF. The formats are C (src/io); this is
+their Python side.
 
 eager.save("model.safetensors", {"w": w, "b": b})
 weights = eager.load("model.safetensors")      # a dict; nothing is read before it is used
@@ -40,7 +41,8 @@ def _find(path):
 
 
 class Weights(Mapping):
-    """The tensors of a file, by name. Opening reads the header; w[name] is a tensor over the file, w.slice(name, key) a part of one."""
+    """The tensors of a file, by name. Opening reads the header; w[name] is a tensor over the file,
+    w.slice(name, key) a part of one."""
 
     def __init__(self, path):
         self.path = _find(path)
@@ -68,7 +70,8 @@ class Weights(Mapping):
 
     @property
     def metadata(self):
-        """What the file says besides: a dict of str (safetensors), or of numbers, strings and lists (GGUF)."""
+        """What the file says besides: a dict of str (safetensors), or of numbers, strings and lists (GGUF).
+        """
         found = weights_metadata(self._w)
         return {k: json.loads(v) for k, v in found.items()} if self.format == "gguf" else found
 
@@ -176,10 +179,11 @@ def _walk(tree, prefix, out, meta):
 
 
 def save(path, tree, *, metadata=None, compressed=False):
-    """Writes the tensors of a dict, tree, module or torch state dict, as path ends: .safetensors, .npz, .npy (one tensor). Names of nested ones are joined by dots.
+    """Writes the tensors of a dict, tree, module or torch state dict, as path ends: .safetensors, .npz, .npy
+    (one tensor). Names of nested ones are joined by dots.
 
-    The file is written under another name, synced and renamed: whoever reads sees the old one or the new one. metadata: a dict of str, for safetensors.
-    compressed: entries of .npz are deflated."""
+    The file is written under another name, synced and renamed: whoever reads sees the old one or the new one.
+    metadata: a dict of str, for safetensors. compressed: entries of .npz are deflated."""
     found, meta = {}, {}
     _walk(tree, "", found, meta)
     meta.update(metadata or {})
@@ -265,7 +269,8 @@ def _load_torch(path):
 
 
 def from_torch(tree):
-    """A torch state dict, or any tree of torch tensors, as eager tensors: over the same memory where they are contiguous and on the CPU."""
+    """A torch state dict, or any tree of torch tensors, as eager tensors: over the same memory where they are
+    contiguous and on the CPU."""
     if hasattr(tree, "detach"):
         x = tree.detach()
         return Tensor.from_dlpack(x if x.device.type == "cpu" else x.cpu())
@@ -277,9 +282,12 @@ def from_torch(tree):
 
 
 def load(path, *, like=None, device=None):
-    """The tensors of a file: a dict by name; of an .npy file, the tensor. A folder stands for the model.safetensors, or its shards, in it.
+    """The tensors of a file: a dict by name; of an .npy file, the tensor. A folder stands for the
+    model.safetensors, or its shards, in it.
 
-    device: None is the one that new tensors are on. On the CPU nothing is read before it is used where the file has elements as memory has them. like: a tree to be filled, of the structure that was saved. A torch state dict is converted."""
+    device: None is the one that new tensors are on. On the CPU nothing is read before it is used where the
+    file has elements as memory has them. like: a tree to be filled, of the structure that was saved. A torch
+    state dict is converted."""
     if isinstance(path, Mapping) or hasattr(path, "state_dict"):
         tensors = _on(from_torch(path if isinstance(path, Mapping) else path.state_dict()), device)
     else:
@@ -305,8 +313,9 @@ def load_safetensors(path, *, device=None):
 
 
 def load_gguf(path, *, quantized=False, device=None):
-    """(tensors, metadata) of a GGUF file. Blocks are dequantised to float32; quantized: matrices of Q4_0, Q8_0 and Q4_K stay as they are, as QuantizedTensors of shape (in, out), the
-    transposes of what the file has."""
+    """(tensors, metadata) of a GGUF file. Blocks are dequantised to float32; quantized: matrices of Q4_0,
+    Q8_0 and Q4_K stay as they are, as QuantizedTensors of shape (in, out), the transposes of what the file
+    has."""
     w = Weights(path)
     if w.format != "gguf":
         raise ValueError(f"{w.path} is {w.format}, not GGUF")

@@ -1,8 +1,12 @@
-"""Linear algebra: eager.linalg. Factorisations are C functions that run on the host as one step of a program (src/native); what is made of them is recorded operations.
+"""Linear algebra: eager.linalg. Factorisations are C functions that run on the host as one step of a program
+(src/native); what is made of them is recorded operations.
 
-All take leading batch dims, float32, float64, complex64 and complex128 (halves are computed in float32, integers become float32), sizes of 0, and work under vmap, compile and both
-modes of derivatives, of any order. Nothing raises because of the data: a singular matrix gives inf or nan, and a matrix that is not positive definite a Cholesky factor of nan, as in
-JAX. On devices without host memory the data is copied to the host and back. Matrices from 96 rows on go to a LAPACK if one is found (NumPy's, or the system's; EAS_LAPACK=none: never)."""
+All take leading batch dims, float32, float64, complex64 and complex128 (halves are computed in float32,
+integers become float32), sizes of 0, and work under vmap, compile and both modes of derivatives, of any
+order. Nothing raises because of the data: a singular matrix gives inf or nan, and a matrix that is not
+positive definite a Cholesky factor of nan, as in JAX. On devices without host memory the data is copied to
+the host and back. Matrices from 96 rows on go to a LAPACK if one is found (NumPy's, or the system's;
+EAS_LAPACK=none: never)."""
 
 import builtins
 import math
@@ -45,7 +49,8 @@ def _largest(x, axis, keepdims=False):
 
 
 def vector_norm(x, *, axis=None, keepdims=False, ord=2):
-    """The p-norm of vectors: ord a number, inf, -inf or 0 (how many are not 0). axis None: of all elements."""
+    """The p-norm of vectors: ord a number, inf, -inf or 0 (how many are not 0). axis None: of all elements.
+    """
     x = _floats(x)
     if axis is not None and not isinstance(axis, int):
         axis = tuple(axis)
@@ -130,7 +135,8 @@ def matrix_power(a, n):
 
 
 def multi_dot(arrays):
-    """The product of several matrices (the first and last may be vectors), in the order that takes the fewest operations."""
+    """The product of several matrices (the first and last may be vectors), in the order that takes the fewest
+    operations."""
     xs = [_t(a) for a in arrays]
     if len(xs) < 2:
         raise ValueError("eager.linalg.multi_dot: at least two arrays are wanted")
@@ -173,7 +179,8 @@ _PADE = (
 
 
 def expm(a, *, max_squarings=16):
-    """The matrix exponential: a Pade approximant of order 13 of a / 2^s, squared s times. A norm above 5.4 * 2^max_squarings gives nan."""
+    """The matrix exponential: a Pade approximant of order 13 of a / 2^s, squared s times. A norm above 5.4 *
+    2^max_squarings gives nan."""
     a, dtype = _matrix("expm", a, square=True)
     n = a.shape[-1]
     eye = _eye_like(a, n)

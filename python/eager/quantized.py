@@ -12,7 +12,8 @@ KINDS = ("int8", "int4", "int4_zp", "nf4")
 
 
 class QuantizedTensor:
-    """A matrix (..., in, out) of 8- or 4-bit codes, with a scale for each column and group of rows. x @ q is eager.quantized_matmul(x, q).
+    """A matrix (..., in, out) of 8- or 4-bit codes, with a scale for each column and group of rows. x @ q is
+    eager.quantized_matmul(x, q).
 
     A pytree: its leaves are data, scales and, for int4_zp, offsets."""
 
@@ -75,8 +76,9 @@ register_pytree_node(QuantizedTensor, _flatten, _unflatten)
 
 
 def quantize(w, kind="int8"):
-    """A matrix (..., in, out) of floats as a QuantizedTensor. Kinds: "int8" has a scale for each column; "int4" groups of 32 rows, symmetric; "int4_zp" the same with a zero point;
-    "nf4" groups of 64 rows and QLoRA's sixteen quantiles."""
+    """A matrix (..., in, out) of floats as a QuantizedTensor. Kinds: "int8" has a scale for each column;
+    "int4" groups of 32 rows, symmetric; "int4_zp" the same with a zero point; "nf4" groups of 64 rows and
+    QLoRA's sixteen quantiles."""
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"eager.quantize: there is no kind {kind!r}; use one of {', '.join(KINDS)}")
     rows, group, data, scales, offsets = _quantize(w if isinstance(w, Tensor) else Tensor.constant(w), kind)
@@ -89,7 +91,8 @@ def dequantize(q, dtype="float32"):
 
 
 def quantized_matmul(x, q):
-    """x (..., in) times a QuantizedTensor (in, out), in x's dtype. Products with one row read the compressed matrix once, and dequantise in registers. Differentiable in x."""
+    """x (..., in) times a QuantizedTensor (in, out), in x's dtype. Products with one row read the compressed
+    matrix once, and dequantise in registers. Differentiable in x."""
     if not isinstance(q, QuantizedTensor):
         raise TypeError(f"eager.quantized_matmul: q is a {type(q).__name__}; make a QuantizedTensor of it with eager.quantize")
     return _quantized_matmul(x, q.kind, q.rows, q.group, q.data, q.scales, q.offsets)
@@ -99,7 +102,8 @@ def quantized_matmul(x, q):
 
 
 def _from_gguf(w, name):
-    """The matrix `name` of the file as a QuantizedTensor (in, out), or None where its format or shape has none."""
+    """The matrix `name` of the file as a QuantizedTensor (in, out), or None where its format or shape has
+    none."""
     stored, shape = w.stored(name), w.shape(name)
     if len(shape) != 2 or stored not in ("Q4_0", "Q8_0", "Q4_K"):
         return None

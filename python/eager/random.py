@@ -1,5 +1,6 @@
-"""Random numbers: eager.random. Each function takes a key (an int, eager.key(n), or a tensor of keys, one for each of the leading axes); the same key gives the same numbers. Without one
-every call gives others (see eager.seed). Numbers are drawn in float32, those of float64 distributions too unless it is said otherwise."""
+"""Random numbers: eager.random. Each function takes a key (an int, eager.key(n), or a tensor of keys, one for
+each of the leading axes); the same key gives the same numbers. Without one every call gives others (see
+eager.seed). Numbers are drawn in float32, those of float64 distributions too unless it is said otherwise."""
 
 import builtins
 import math
@@ -258,7 +259,8 @@ def dirichlet(alpha, shape=(), *, key=None, dtype=None, device=None):
 
 
 def poisson(shape, lam, *, key=None, dtype="int64", device=None):
-    """How many events there are if lam are expected. Below 10 by inverting the distribution, above by rejection from a transformed one (Hoermann's PTRS)."""
+    """How many events there are if lam are expected. Below 10 by inverting the distribution, above by
+    rejection from a transformed one (Hoermann's PTRS)."""
     lam = _param(lam)
     shape = _shape("poisson", shape, lam)
     rate = _e.broadcast_to(_ops["cast"](_t(lam), dtype="float32"), shape)
@@ -341,7 +343,8 @@ def binomial(shape, n, p, *, key=None, dtype="int64", device=None):
 
 
 def categorical(logits, axis=-1, shape=None, *, key=None):
-    """Indices drawn with probabilities softmax(logits) along an axis. shape: that of the result; it ends with logits' shape without the axis."""
+    """Indices drawn with probabilities softmax(logits) along an axis. shape: that of the result; it ends with
+    logits' shape without the axis."""
     logits = _floats(logits)
     rank = len(logits.shape)
     axis = _axis("random.categorical", axis, rank)
@@ -363,7 +366,8 @@ def multinomial(n, p, shape=(), *, key=None, dtype="int64"):
 
 
 def permutation(x, axis=0, *, independent=False, key=None):
-    """The numbers 0 .. x - 1 in a random order, or x with the elements of an axis in one; independent: each row in its own."""
+    """The numbers 0 .. x - 1 in a random order, or x with the elements of an axis in one; independent: each
+    row in its own."""
     if isinstance(x, (int, np.integer)):
         x = _e.arange(int(x))
     x = _t(x)
@@ -385,7 +389,8 @@ shuffle = permutation
 
 
 def choice(a, shape=(), replace=True, p=None, axis=0, *, key=None):
-    """Elements of an axis of a (or of 0 .. a - 1), drawn with or without replacement, with probabilities p if given."""
+    """Elements of an axis of a (or of 0 .. a - 1), drawn with or without replacement, with probabilities p if
+    given."""
     if isinstance(a, (int, np.integer)):
         a = _e.arange(int(a))
     a = _t(a)
@@ -412,7 +417,8 @@ def choice(a, shape=(), replace=True, p=None, axis=0, *, key=None):
 
 
 def multivariate_normal(mean, cov, shape=None, *, method="cholesky", key=None, dtype=None):
-    """Vectors with that mean and covariance matrix. method: "cholesky", "eigh" or "svd", which take singular matrices."""
+    """Vectors with that mean and covariance matrix. method: "cholesky", "eigh" or "svd", which take singular
+    matrices."""
     mean, cov = _floats(mean), _floats(cov)
     lead = _e.linalg._broadcast([tuple(mean.shape)[:-1], tuple(cov.shape)[:-2]]) if shape is None else _shape("multivariate_normal", shape)
     if method == "cholesky":

@@ -1,4 +1,5 @@
-"""Modules that are also functions: `eas.kernel`, `eas.tensor` and `eas.autotune` are both, by their documented names."""
+"""Modules that are also functions: `eas.kernel`, `eas.tensor` and `eas.autotune` are both, by their
+documented names."""
 
 import sys
 from types import ModuleType

@@ -51,10 +51,12 @@ def _finding(kind, argument, index, count, first, second):
 
 
 def check(kernel, *args, **kw):
-    """Looks for races between programs, and between threads without a barrier, for barriers that not all threads of a group reach, for reads of
-    threadgroup memory that nobody wrote, and for accesses out of bounds: `eas.check(k, x, out, n, BLOCK=64)`.
+    """Looks for races between programs, and between threads without a barrier, for barriers that not all
+    threads of a group reach, for reads of threadgroup memory that nobody wrote, and for accesses out of
+    bounds: `eas.check(k, x, out, n, BLOCK=64)`.
 
-    Takes what a call of the kernel takes, launch options included. Runs on the interpreter, on copies: no argument changes. Returns a `Report`.
+    Takes what a call of the kernel takes, launch options included. Runs on the interpreter, on copies: no
+    argument changes. Returns a `Report`.
     """
     if hasattr(kernel, "configs") and isinstance(getattr(kernel, "kernel", None), Kernel):  # autotuned: any config does
         kernel, kw = kernel.kernel, {**kernel.configs[0].meta, **kw}

@@ -1,12 +1,14 @@
 """What the statements of a rewritten kernel call while it runs: see `_rewrite`, which writes the calls.
 
-Each construct first asks whether its condition is known. If it is, Python's own meaning holds and nothing is recorded. If it is traced, there
-are three ways:
+Each construct first asks whether its condition is known. If it is, Python's own meaning holds and nothing is
+recorded. If it is traced, there are three ways:
 
-- one condition for the program or the thread: an `if` or a loop of the IR. Both branches run, one after the other; names that they assign are joined
-  behind it. A loop's body runs once; the names that it assigns are carried round. If a body changes the dtype or the shape of such a name, all that
-  it recorded is forgotten and it runs again with the promoted type.
-- a condition per lane of a block: both branches run, memory accesses and variables under a mask (the trace's own, which mk.load and mk.store heed),
+- one condition for the program or the thread: an `if` or a loop of the IR. Both branches run, one after the
+other; names that they assign are joined
+  behind it. A loop's body runs once; the names that it assigns are carried round. If a body changes the dtype
+  or the shape of such a name, all that it recorded is forgotten and it runs again with the promoted type.
+- a condition per lane of a block: both branches run, memory accesses and variables under a mask (the trace's
+own, which mk.load and mk.store heed),
   and names are joined by mk.where. A loop goes on while any lane does.
 - under `_interpret=True`, a condition that differs between threads: the same with the data at hand.
 """

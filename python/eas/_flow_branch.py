@@ -66,7 +66,8 @@ class _IfBranch(_Branch):
 
 
 class _State:
-    """What containers and attributes hold that the user's function reaches: a body in which only some lanes take part may not change it."""
+    """What containers and attributes hold that the user's function reaches: a body in which only some lanes
+    take part may not change it."""
 
     def __init__(self):
         f = sys._getframe(1)

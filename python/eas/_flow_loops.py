@@ -1,4 +1,5 @@
-"""`while` and `for` of a rewritten kernel (`_flow`): the names that a body assigns are carried round, and typed by trying."""
+"""`while` and `for` of a rewritten kernel (`_flow`): the names that a body assigns are carried round, and
+typed by trying."""
 
 import builtins
 import functools
@@ -30,7 +31,8 @@ from ._flow_values import (
 
 
 class _Carried:
-    """The names that a traced loop carries: their trees, what they begin with, and whether the body agrees with that."""
+    """The names that a traced loop carries: their trees, what they begin with, and whether the body agrees
+    with that."""
 
     def __init__(self, names, live, stops):
         self.names, self.live, self.stops = names, live, stops
@@ -67,7 +69,8 @@ class _Carried:
         return tuple(t.build(carried) for t in self.trees)
 
     def next(self, values, carried):
-        """The leaves after a turn, or None if the loop must begin again. carried: what this turn began with."""
+        """The leaves after a turn, or None if the loop must begin again. carried: what this turn began with.
+        """
         again, out = False, []
         for i, (tree, new) in enumerate(zip(self.trees, values)):
             if tree.at is None and tree.parts is None:
@@ -158,7 +161,8 @@ def _any(c):
 
 
 class _Turns:
-    """What `for` and `while` share: the state of a loop of the IR whose condition is asked for each time round."""
+    """What `for` and `while` share: the state of a loop of the IR whose condition is asked for each time
+    round."""
 
     def open(self, before, extra=()):
         """Begins the loop; the extra leaves come first."""

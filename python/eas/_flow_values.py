@@ -1,4 +1,5 @@
-"""Values that branches and loops of a rewritten kernel join (`_flow`): names without a value, leaves, trees of leaves and their types."""
+"""Values that branches and loops of a rewritten kernel join (`_flow`): names without a value, leaves, trees
+of leaves and their types."""
 
 import sys
 
@@ -96,7 +97,8 @@ def _promote(a, b):
 
 
 def _join(a, b):
-    """(dtype, shape) for two types (dtype, is weak, shape) that a name has by turns; a str says why there is none."""
+    """(dtype, shape) for two types (dtype, is weak, shape) that a name has by turns; a str says why there is
+    none."""
     (da, wa, sa), (db, wb, sb) = a, b
     if wa and wb:
         dt = da if da == db else mk.f32 if "f" in (da.kind, db.kind) else mk.i64
@@ -122,7 +124,8 @@ def _kind_of(x):
 
 
 class _Tree:
-    """How the objects that a name holds by turns are joined: a leaf, a tuple of trees, or an object that stays as it is."""
+    """How the objects that a name holds by turns are joined: a leaf, a tuple of trees, or an object that
+    stays as it is."""
 
     __slots__ = ("at", "keep", "make", "parts")
 
@@ -158,7 +161,8 @@ def _as_tuple(x, n):
 
 
 def _pair(name, line, a, b, was, types, pairs):
-    """The tree of what a name holds behind a branch: a at the end of the first, b of the second. was: what a held then, types its leaves'."""
+    """The tree of what a name holds behind a branch: a at the end of the first, b of the second. was: what a
+    held then, types its leaves'."""
     said = "the result" if name == "_eas_rv" else f"'{name}'"
     if a is b or _same_number(a, b):
         return _Tree(keep=a)

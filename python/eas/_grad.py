@@ -1,5 +1,6 @@
-"""Derivatives of kernels: `eas.grad_kernel` (reverse mode) and `eas.jvp_kernel` (forward mode). The derivative itself is made in C, from the kernel's IR;
-here arguments are sorted, scratch memory is allocated, and the result is launched. docs/grad_kernels.md describes both."""
+"""Derivatives of kernels: `eas.grad_kernel` (reverse mode) and `eas.jvp_kernel` (forward mode). The
+derivative itself is made in C, from the kernel's IR; here arguments are sorted, scratch memory is allocated,
+and the result is launched. docs/grad_kernels.md describes both."""
 
 import math
 from typing import NamedTuple
@@ -28,7 +29,8 @@ class Param(NamedTuple):
 
 
 class Derivative:
-    """The derivative of one CompiledKernel: `compiled` is the kernel that computes it, `params` describes its parameters."""
+    """The derivative of one CompiledKernel: `compiled` is the kernel that computes it, `params` describes its
+    parameters."""
 
     def __init__(self, ck, wrt, of, forward, deterministic=False, max_trips=None, fresh=False, band=True):
         self.primal = ck
@@ -44,7 +46,8 @@ class Derivative:
         self.is_int = tuple(a.kind != "buffer" and not _is_float(a) for a in ck.ir.args)
 
     def check_grid(self, grid):
-        """Programs that do the same twice are harmless in the kernel, and would count twice in its derivative."""
+        """Programs that do the same twice are harmless in the kernel, and would count twice in its
+        derivative."""
         for axis, n in enumerate(grid):
             if n > 1 and axis not in self.axes:
                 raise ValueError(
@@ -53,7 +56,8 @@ class Derivative:
                 )
 
     def band(self, grid):
-        """How many programs along axis 0 one program of the derivative stands for: enough that sums over programs cost little, few enough that there is work for all threads."""
+        """How many programs along axis 0 one program of the derivative stands for: enough that sums over
+        programs cost little, few enough that there is work for all threads."""
         joined = any(p.role == "band" for p in self.params)
         return max(1, min(64, grid[0] * grid[1] * grid[2] // 64, grid[0])) if joined else 1
 
@@ -62,7 +66,8 @@ class Derivative:
         return (-(-grid[0] // self.band(grid)), *grid[1:])
 
     def lengths(self, grid, counts, scalars):
-        """What each parameter that the caller does not know needs in a launch: {name: elements of scratch, or the number itself for a scalar}.
+        """What each parameter that the caller does not know needs in a launch: {name: elements of scratch, or
+        the number itself for a scalar}.
 
         counts: elements of each buffer of the kernel; scalars: its integers, by parameter's number."""
         programs, out = math.prod(grid), {}
@@ -95,7 +100,8 @@ def numel(x):
 
 
 def choose(ck, wrt, of):
-    """The parameters' names: as given, or all floats that it reads and does not write, and all that it writes."""
+    """The parameters' names: as given, or all floats that it reads and does not write, and all that it
+    writes."""
     args = [a for a in ck.ir.args]
     names = [a.name for a in args]
 
@@ -138,7 +144,8 @@ def _add_parts(parts, dst, N, PARTS, BLOCK: _eas.constexpr):
 
 
 class _Derived:
-    """Shared by both modes: launched with the kernel's run-time arguments, then the arrays of the derivative, then its meta parameters."""
+    """Shared by both modes: launched with the kernel's run-time arguments, then the arrays of the derivative,
+    then its meta parameters."""
 
     _forward = False
     _prefix = "d_"
@@ -160,7 +167,8 @@ class _Derived:
         return f"<eas.{type(self).__name__} of {self.kernel!r}>"
 
     def derivative(self, *args, **kw):
-        """The Derivative that a launch with these arguments of the kernel uses (a CompiledKernel is taken as well)."""
+        """The Derivative that a launch with these arguments of the kernel uses (a CompiledKernel is taken as
+        well)."""
         ck = args[0] if len(args) == 1 and not kw and isinstance(args[0], _eas.CompiledKernel) else self.kernel.compile(*args, **kw)
         if ck not in self._made:
             wrt, of = choose(ck, self._wrt, self._of)
@@ -302,16 +310,19 @@ class JvpKernel(_Derived):
 def grad_kernel(k, wrt=None, of=None, *, accumulate=True, deterministic=False, max_trips=None):
     """The kernel that computes gradients of `k` by reverse mode.
 
-    It is launched as `k` is, with more arguments behind k's run-time ones: the cotangent `d_<name>` of each parameter in `of`, then the gradient `d_<name>` of each in
-    `wrt`, to which it adds: begin with zeros. Arguments of `k` are those from before its launch; what `k` writes is not touched.
+    It is launched as `k` is, with more arguments behind k's run-time ones: the cotangent `d_<name>` of each
+    parameter in `of`, then the gradient `d_<name>` of each in `wrt`, to which it adds: begin with zeros.
+    Arguments of `k` are those from before its launch; what `k` writes is not touched.
 
         g = eas.grad_kernel(softmax, wrt=["x"], of=["out"])
         g(x, out, n, d_out, d_x, COLS=1024, _grid=rows)
 
-    wrt: names; by default all float buffers that k reads and does not write. A float number may be named; its gradient has one element. of: names; by default all float
-    buffers that k writes. A buffer that k reads and writes, in both, has one array: the cotangent before, the gradient after.
-    accumulate: False says that the gradients are zero before every launch; what is added to once is then stored, without being read first.
-    deterministic: sums over programs have one order; takes memory for one gradient per program. max_trips: the most trips of loops whose number is not known before.
+    wrt: names; by default all float buffers that k reads and does not write. A float number may be named; its
+    gradient has one element. of: names; by default all float buffers that k writes. A buffer that k reads and
+    writes, in both, has one array: the cotangent before, the gradient after. accumulate: False says that the
+    gradients are zero before every launch; what is added to once is then stored, without being read first.
+    deterministic: sums over programs have one order; takes memory for one gradient per program. max_trips:
+    the most trips of loops whose number is not known before.
     """
     return GradKernel(k, wrt, of, deterministic, max_trips, accumulate)
 
@@ -319,7 +330,8 @@ def grad_kernel(k, wrt=None, of=None, *, accumulate=True, deterministic=False, m
 def jvp_kernel(k, wrt=None, of=None):
     """The kernel that computes directional derivatives of `k` by forward mode.
 
-    It does what `k` does, and takes more arguments behind k's run-time ones: the tangent `t_<name>` of each parameter in `wrt` (of a number: a number), then the tangent
-    `t_<name>` of each in `of`, which is written where k writes. Defaults as for `grad_kernel`.
+    It does what `k` does, and takes more arguments behind k's run-time ones: the tangent `t_<name>` of each
+    parameter in `wrt` (of a number: a number), then the tangent `t_<name>` of each in `of`, which is written
+    where k writes. Defaults as for `grad_kernel`.
     """
     return JvpKernel(k, wrt, of)

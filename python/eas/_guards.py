@@ -1,8 +1,10 @@
-"""What a kernel read from around it while it was traced: globals, closure cells, attributes, elements of containers, helpers.
+"""What a kernel read from around it while it was traced: globals, closure cells, attributes, elements of
+containers, helpers.
 
-The values that it found there are in the compiled code, so a launch compares them with what is there now (guard.c) and traces again if one has
-changed. Found by walking from the kernel's function: the globals and cells that its code names, the functions it finds there, and of objects,
-classes and modules the attributes that any of this code names. What belongs to libraries is taken not to change."""
+The values that it found there are in the compiled code, so a launch compares them with what is there now
+(guard.c) and traces again if one has changed. Found by walking from the kernel's function: the globals and
+cells that its code names, the functions it finds there, and of objects, classes and modules the attributes
+that any of this code names. What belongs to libraries is taken not to change."""
 
 import functools
 import operator
@@ -216,7 +218,8 @@ def captured(fn, metas, owner):
 
 
 def state(code, names, values):
-    """Containers and attributes that a function's body reaches from its globals and locals, as they are now; None if there are none."""
+    """Containers and attributes that a function's body reaches from its globals and locals, as they are now;
+    None if there are none."""
     return tuple(_Walk().state(code, names, values)) or None
 
 
@@ -284,15 +287,17 @@ def _same_row(row):
 
 
 def _harmless(was, is_, loop, scope):
-    """A place that held nothing yet and gets a traced value of the body: reading it after the body is an error of its own. Values that were
-    made before the body are read without one, and would be taken whichever way the branch goes."""
+    """A place that held nothing yet and gets a traced value of the body: reading it after the body is an
+    error of its own. Values that were made before the body are read without one, and would be taken whichever
+    way the branch goes."""
     from ._eas import Value
 
     return type(is_) is Value and was is None and is_._scope >= scope
 
 
 def lost(rows, loop, scope):
-    """(what, was, is) of the first change that would be made once in place of each time round, or whichever branch is taken; None."""
+    """(what, was, is) of the first change that would be made once in place of each time round, or whichever
+    branch is taken; None."""
     for row in rows:
         if _same_row(row):
             continue
@@ -303,7 +308,8 @@ def lost(rows, loop, scope):
 
 
 def changed_at(code, start, stop, what):
-    """The line between two places of the bytecode that changes it: one that names it and stores, else that names it; 0 if none does."""
+    """The line between two places of the bytecode that changes it: one that names it and stores, else that
+    names it; 0 if none does."""
     import dis
     import re
 

@@ -1,7 +1,8 @@
 """Kernels as plain Python: what `_interpret=True` needs of the kernel's own source.
 
-`with mk.while_(cond):` runs its body once, which is right while a kernel is traced. To run it as often as the condition holds, the
-function is compiled anew with `for _ in mk.while_(cond):` in its place; every line keeps its number, so debuggers see the user's file."""
+`with mk.while_(cond):` runs its body once, which is right while a kernel is traced. To run it as often as the
+condition holds, the function is compiled anew with `for _ in mk.while_(cond):` in its place; every line keeps
+its number, so debuggers see the user's file."""
 
 import ast
 import functools
@@ -67,7 +68,8 @@ _KEEPS = frozenset(("append", "extend", "insert", "add", "update", "setdefault",
 
 
 def quietly(fn):
-    """Nothing is printed until what this gives is called: a kernel is traced that is to run as plain Python. None if its body keeps or shows what it sees."""
+    """Nothing is printed until what this gives is called: a kernel is traced that is to run as plain Python.
+    None if its body keeps or shows what it sees."""
     if not _KEEPS.isdisjoint(_names(fn.__code__)):
         return None
     out = sys.stdout

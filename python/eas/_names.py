@@ -1,7 +1,9 @@
-"""What the bodies of traced loops and branches do that would silently be lost, found in the function's bytecode.
+"""What the bodies of traced loops and branches do that would silently be lost, found in the function's
+bytecode.
 
-A loop's body is traced once: a name that it reads and then assigns anew would begin every iteration with what it held before the loop. A
-branch is traced whether it is taken or not: a number that it gives to a name is there in any case, and a return in it ends the trace."""
+A loop's body is traced once: a name that it reads and then assigns anew would begin every iteration with what
+it held before the loop. A branch is traced whether it is taken or not: a number that it gives to a name is
+there in any case, and a return in it ends the trace."""
 
 import dis
 import functools
@@ -28,7 +30,8 @@ def _place(code, at):
 
 @functools.lru_cache(maxsize=4096)
 def origin(code, *offsets):
-    """(code, offsets) in the user's own function of places in a rewritten one: rewriting reads and assigns names by itself."""
+    """(code, offsets) in the user's own function of places in a rewritten one: rewriting reads and assigns
+    names by itself."""
     from ._rewrite import original
 
     own = original(code)
@@ -45,8 +48,8 @@ def origin(code, *offsets):
 
 
 def reassigned(code, start, stop, name, cond):
-    """The line that assigns `name` in the body between `start` and `stop`, if the body (or the loop's condition) reads the name
-    before that; 0 if the name is new in each iteration."""
+    """The line that assigns `name` in the body between `start` and `stop`, if the body (or the loop's
+    condition) reads the name before that; 0 if the name is new in each iteration."""
     if _place(code, start) is not None and _place(code, start)[0] == "FOR_ITER":
         code, start = origin(code, start)
     else:
@@ -101,7 +104,8 @@ def _index(ins, offset):
 
 @functools.lru_cache(maxsize=1024)
 def _after_with(code, start):
-    """Where the code goes on behind the `with` that was entered at `start`: where an exception that it swallows would lead."""
+    """Where the code goes on behind the `with` that was entered at `start`: where an exception that it
+    swallows would lead."""
     ins = list(dis.get_instructions(code))
     body = ins[_index(ins, start) + 1].offset
     for e in dis.Bytecode(code).exception_entries:
@@ -117,7 +121,8 @@ def _after_with(code, start):
 
 @_known
 def left_early(code, start, now, _name):
-    """Was the `with` that was entered at `start` and is left at `now` left by return, break or continue? Its line, or 0."""
+    """Was the `with` that was entered at `start` and is left at `now` left by return, break or continue? Its
+    line, or 0."""
     after = _after_with(code, start)
     if after is None:
         return 0  # not a `with` statement, or code of a kind that is not known
@@ -128,7 +133,8 @@ def left_early(code, start, now, _name):
 
 @_known
 def read_after(code, start, now, name):
-    """The line that reads `name` behind the `with` that was entered at `start`, unless it is assigned anew first; 0."""
+    """The line that reads `name` behind the `with` that was entered at `start`, unless it is assigned anew
+    first; 0."""
     code, start, now = origin(code, start, now)
     after = _after_with(code, start)
     begin = now if after is None else after[1]
@@ -147,7 +153,8 @@ _MOVES = re.compile("LOAD_(FAST|DEREF|CONST|NAME|CLOSURE)|STORE_(FAST|DEREF)|COP
 
 @functools.lru_cache(maxsize=1024)
 def copied(code, now, names):
-    """(new name, old name) if the code before `now` gives one of these names what another one holds (b = a, a = b = ..., b, c = a, 1), else None."""
+    """(new name, old name) if the code before `now` gives one of these names what another one holds (b = a, a
+    = b = ..., b, c = a, 1), else None."""
     code, now = origin(code, now)
     chain = []
     for i in dis.get_instructions(code):
@@ -184,7 +191,8 @@ def instead(name):
 
 
 def called(code, at):
-    """(name, what of mk to write instead) of the function that the line at `at` calls and mk has another name for, or None."""
+    """(name, what of mk to write instead) of the function that the line at `at` calls and mk has another name
+    for, or None."""
     here = list(dis.get_instructions(code))
     line = next((i.positions.lineno for i in reversed(here) if i.offset <= at and i.positions and i.positions.lineno), None)
     for i in reversed(here):

@@ -1,4 +1,5 @@
-"""How kernels, tuners and compiled functions pickle and copy: by name where their module has them, as functions do."""
+"""How kernels, tuners and compiled functions pickle and copy: by name where their module has them, as
+functions do."""
 
 import importlib
 
@@ -21,7 +22,8 @@ def _kernel(fn, options):
 
 
 def reduce(k):
-    """Of a Kernel. One that no module has is made again of its function, which must have a name of its own then."""
+    """Of a Kernel. One that no module has is made again of its function, which must have a name of its own
+    then."""
     if k.__self__ is not None:
         return getattr, (k.__self__, k.fn.__name__)
     found = _named(k)
@@ -33,5 +35,6 @@ def reduce(k):
 
 
 def by_name(obj, make):
-    """Of anything else that stands for a function: its name if that is what its module has there, else what `make` gives."""
+    """Of anything else that stands for a function: its name if that is what its module has there, else what
+    `make` gives."""
     return obj.__qualname__ if _named(obj) is obj else make()

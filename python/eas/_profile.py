@@ -11,7 +11,8 @@ __all__ = ["ProfileRow", "explain", "profile"]
 
 
 class ProfileRow(NamedTuple):
-    """A configuration of a kernel on a device; bytes and flops are counted in its IR: whole blocks, loops by their trips."""
+    """A configuration of a kernel on a device; bytes and flops are counted in its IR: whole blocks, loops by
+    their trips."""
 
     kernel: str
     device: str
@@ -32,7 +33,8 @@ class ProfileRow(NamedTuple):
 
     @property
     def roofline(self):
-        """The least time that the device's measured bandwidth and speed allow, as a share of the time it took."""
+        """The least time that the device's measured bandwidth and speed allow, as a share of the time it
+        took."""
         if not self.calls or not self.seconds:
             return 0.0
         bandwidth, speed = _peaks(self.device)
@@ -40,8 +42,9 @@ class ProfileRow(NamedTuple):
 
 
 class profile:
-    """`with eas.profile() as p:` takes the time of every launch, copy and compile; `print(p)` is a table, `p.save("trace.json")` a trace for
-    Perfetto (ui.perfetto.dev) or chrome://tracing. Launches that are queued are waited for meanwhile. One profile at a time."""
+    """`with eas.profile() as p:` takes the time of every launch, copy and compile; `print(p)` is a table,
+    `p.save("trace.json")` a trace for Perfetto (ui.perfetto.dev) or chrome://tracing. Launches that are
+    queued are waited for meanwhile. One profile at a time."""
 
     def __init__(self):
         self._p = None
@@ -61,7 +64,8 @@ class profile:
 
     @property
     def rows(self):
-        """A ProfileRow for each kernel, configuration (meta values, types of the arguments) and device, the longest first."""
+        """A ProfileRow for each kernel, configuration (meta values, types of the arguments) and device, the
+        longest first."""
         return sorted((ProfileRow(*r) for r in _eas.profile_rows(self._open())), key=lambda r: -r.seconds)
 
     def save(self, path):
@@ -106,7 +110,8 @@ def _line(r, name):
 
 @functools.cache
 def _peaks(device):
-    """(bytes, floating-point operations) per second that simple kernels reach on the device: measured once in a process."""
+    """(bytes, floating-point operations) per second that simple kernels reach on the device: measured once in
+    a process."""
     import numpy as np
 
     import eas
@@ -156,7 +161,8 @@ def _nearest(one, others):
 
 
 def explain(kernel):
-    """Says, for each specialisation of a kernel, what made it necessary: which argument or meta value, old and new, and what tracing it took."""
+    """Says, for each specialisation of a kernel, what made it necessary: which argument or meta value, old
+    and new, and what tracing it took."""
     kernel = getattr(kernel, "kernel", kernel)
     if not isinstance(kernel, Kernel):
         raise TypeError(f"eas.explain takes a kernel; got {type(kernel).__name__}")

@@ -1,4 +1,5 @@
-"""Python as it is written, in kernels: the function's syntax tree with calls of `_flow` in the place of what a traced value decides.
+"""Python as it is written, in kernels: the function's syntax tree with calls of `_flow` in the place of what
+a traced value decides.
 
     if a > b:                    _eas1 = flow.if_(a > b, ("x",), (x,))
         x = 1                    if _eas1.then:
@@ -8,10 +9,11 @@
                                      x = 2
                                  (x,) = _eas1.end((x,))
 
-If the condition is known, that is Python's own `if`. Loops are the same with the names that their body assigns. break, continue and return become
-flags that guard what follows, unless what follows can go into the other branch. Statements stay in their function and on their lines, so
-tracebacks, debuggers and eas.explain show the user's source. What needs no rewriting is left as it is: a function without branches, loops and
-calls of other functions costs nothing but a look at its bytecode."""
+If the condition is known, that is Python's own `if`. Loops are the same with the names that their body
+assigns. break, continue and return become flags that guard what follows, unless what follows can go into the
+other branch. Statements stay in their function and on their lines, so tracebacks, debuggers and eas.explain
+show the user's source. What needs no rewriting is left as it is: a function without branches, loops and calls
+of other functions costs nothing but a look at its bytecode."""
 
 import ast
 import builtins
@@ -81,7 +83,8 @@ def _calls_others(code, names, cells):
 
 
 def _calls_methods(code, names):
-    """May it call a method of an argument: is there an attribute that neither a module nor a traced value has?"""
+    """May it call a method of an argument: is there an attribute that neither a module nor a traced value
+    has?"""
     return any(n not in names and n not in _METHODS and not hasattr(mk, n) and not hasattr(builtins, n) for n in code.co_names)
 
 
@@ -146,7 +149,8 @@ def original(code):
     return _originals.get(code, code)
 
 
-# (id of a code, is it for _interpret, names of meta parameters) -> the code, and the rewritten one or None: as it is. Codes of other files may be equal.
+# (id of a code, is it for _interpret, names of meta parameters) -> the code, and the rewritten one or None:
+# as it is. Codes of other files may be equal.
 _codes = {}
 
 
@@ -206,7 +210,8 @@ def _has_callables(fn):
 
 
 def kernel(fn, metas, owner, live=False, known=()):
-    """The function to trace for a kernel's, or fn itself. metas: its meta arguments, owner: what it is a method of, live: to be run on data, known: names of its meta parameters."""
+    """The function to trace for a kernel's, or fn itself. metas: its meta arguments, owner: what it is a
+    method of, live: to be run on data, known: names of its meta parameters."""
     code = fn.__code__
     if _branches(code) or owner is not None or any(callable(m) for m in metas) or _calls_others(code, fn.__globals__, _cells(fn)) or _calls_methods(code, fn.__globals__):
         made = _rewritten(fn, live, known if owner is None else (*known, *code.co_varnames[:1]))
@@ -233,7 +238,8 @@ class _Function:
     # ---- a function ----
 
     def scan(self, node, code, known):
-        """Is there anything to rewrite? Statements for which there is are marked (_static.py); of a lambda all is looked at."""
+        """Is there anything to rewrite? Statements for which there is are marked (_static.py); of a lambda
+        all is looked at."""
         if isinstance(node, ast.Lambda):
             return True
         params = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)]
@@ -340,7 +346,8 @@ class _Function:
                     self.plan_raw(c.body)
 
     def plan_raw(self, stmts):
-        """Inside `with`, `try` and `match` the jumps out of it are Python's own; loops there are planned for themselves."""
+        """Inside `with`, `try` and `match` the jumps out of it are Python's own; loops there are planned for
+        themselves."""
         for s in ast.walk(ast.Module(stmts, [])):
             if type(s) in (ast.For, ast.While) and not hasattr(s, "_eas"):
                 s._eas = inner = _Loop(self.temp()[4:])
@@ -468,7 +475,8 @@ class _Function:
         return out or [_at(ast.Pass(), s)]
 
     def written(self, *parts):
-        """The names that these statements assign and that are the function's own, in the order of the source."""
+        """The names that these statements assign and that are the function's own, in the order of the source.
+        """
         names = {}
         for p in parts:
             _stored(p, names)
@@ -575,7 +583,8 @@ class _Function:
         return out
 
     def spelled(self, s):
-        """Is it `for k in mk.range(...)` or `for _ in mk.while_(...)`, which nothing leaves early? That is the kernel's own loop already."""
+        """Is it `for k in mk.range(...)` or `for _ in mk.while_(...)`, which nothing leaves early? That is
+        the kernel's own loop already."""
         f = s.iter.func if type(s.iter) is ast.Call else None
         name = getattr(f, "attr", getattr(f, "id", ""))
         if name not in ("range", "while_") or (name == "range" and type(f) is ast.Name and f.id not in self.local and self.globals.get("range", range) is range):

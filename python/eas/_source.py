@@ -1,6 +1,7 @@
 """The source of a function, found again and parsed: for `_rewrite`.
 
-A function whose file has changed since it was imported, or whose source does not give its bytecode, has none."""
+A function whose file has changed since it was imported, or whose source does not give its bytecode, has none.
+"""
 
 import ast
 import functools
@@ -13,7 +14,8 @@ _START = time.time()  # a file that is newer may not hold what was imported
 
 
 def _last_line(code):
-    """The last line that an instruction begins on; what follows is indented further than the definition, and found by that."""
+    """The last line that an instruction begins on; what follows is indented further than the definition, and
+    found by that."""
     last = max((line or 0 for _, _, line in code.co_lines()), default=0)
     return max([last, *(_last_line(c) for c in code.co_consts if isinstance(c, types.CodeType))])
 
@@ -23,7 +25,8 @@ def _indent(line):
 
 
 def _block(lines, first, last):
-    """The lines of a definition that begins at index `first` and has code up to line `last`; a text that keeps every line's number."""
+    """The lines of a definition that begins at index `first` and has code up to line `last`; a text that
+    keeps every line's number."""
     depth = _indent(lines[first])
     end = max(last, first + 1)
     while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > depth):
@@ -79,7 +82,8 @@ def _is_older(name):
 
 
 def _is_in_file(code, fn):
-    """Is it what the file holds now? Compiled whole: how a call is compiled depends on what the module imports."""
+    """Is it what the file holds now? Compiled whole: how a call is compiled depends on what the module
+    imports."""
     waiting = [compile("".join(linecache.getlines(code.co_filename, fn.__globals__)), code.co_filename, "exec", flags=code.co_flags & 0x1FF0000, dont_inherit=True)]
     while waiting:
         c = waiting.pop()

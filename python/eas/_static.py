@@ -1,8 +1,9 @@
 """What of a kernel's syntax tree a traced value may decide: one walk, before anything is rewritten.
 
-A name may hold traced values if it is a run-time parameter, or if anything that may be traced is assigned to it anywhere in the function. A statement
-needs rewriting if a condition in it may be traced (or what a `for` iterates over), or if it calls a function of the user's. Everything else stays as it
-is, and a function of which nothing needs rewriting is traced as it was written."""
+A name may hold traced values if it is a run-time parameter, or if anything that may be traced is assigned to
+it anywhere in the function. A statement needs rewriting if a condition in it may be traced (or what a `for`
+iterates over), or if it calls a function of the user's. Everything else stays as it is, and a function of
+which nothing needs rewriting is traced as it was written."""
 
 import ast
 import builtins
@@ -23,7 +24,8 @@ def _pairs(s):
 
 
 class Scan:
-    """marked: may a traced value decide anything, or is a function of the user's called? Statements for which it does have `_eas_marked`."""
+    """marked: may a traced value decide anything, or is a function of the user's called? Statements for which
+    it does have `_eas_marked`."""
 
     def __init__(self, traced, locals_, names, ours, methods):
         self.traced = set(traced)  # names
@@ -133,7 +135,8 @@ class Scan:
             self.expr(target, held)
             self.assigned.append((tuple(held), reads, anyway))
 
-    # ---- expressions: adds the names that are read; gives whether the value may be traced whatever they hold ----
+    # ---- expressions ----
+    # They add the names that are read, and tell whether the value may be traced whatever those names hold.
 
     def condition(self, e):
         reads = set()

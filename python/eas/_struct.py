@@ -1,13 +1,15 @@
-"""Arguments of a kernel that are more than one parameter: structs (named tuples, dataclasses, tuples) of arrays and numbers, functions, and arrays whose
-sizes the kernel asks for.
+"""Arguments of a kernel that are more than one parameter: structs (named tuples, dataclasses, tuples) of
+arrays and numbers, functions, and arrays whose sizes the kernel asks for.
 
-A spec, which is hashable, says how an argument comes apart; a kernel has one inner kernel for each combination of specs (kernel.c), with the parts as
-parameters. `expand` takes arguments apart at a launch, `rebuild` puts symbols together where the body is traced:
+A spec, which is hashable, says how an argument comes apart; a kernel has one inner kernel for each
+combination of specs (kernel.c), with the parts as parameters. `expand` takes arguments apart at a launch,
+`rebuild` puts symbols together where the body is traced:
 
     ("p",)                                 one parameter
     ("c", value)                           none: a function, None, a str, a dtype
     ("t", kind, type, fields, specs)       the parts of a tuple, named tuple or dataclass
-    ("a", ndim, layout, flags)             an array and its sizes: layout None is C-contiguous, else (which strides are 1, has it negative ones)
+    ("a", ndim, layout, flags)             an array and its sizes: layout None is C-contiguous, else (which
+                                           strides are 1, has it negative ones)
 """
 
 import dataclasses
@@ -69,7 +71,8 @@ def _is_contiguous(shape, strides, item):
 
 
 def _parts(name, o):
-    """(what to pass, shape, strides in elements or None if it is C-contiguous, origin), or None if it has no memory to share: binding says why."""
+    """(what to pass, shape, strides in elements or None if it is C-contiguous, origin), or None if it has no
+    memory to share: binding says why."""
     if isinstance(o, np.ndarray):
         if o.flags.c_contiguous:
             return o, o.shape, None, 0
@@ -185,7 +188,8 @@ def _unique(names):
 
 
 def expand(names, objs, flags):
-    """(key, names of the parts, the parts) of run-time arguments. flags: per argument, what is asked of it as an array."""
+    """(key, names of the parts, the parts) of run-time arguments. flags: per argument, what is asked of it as
+    an array."""
     made, flat = [], []
     key = tuple(_argument(n, o, f, made, flat) for n, o, f in zip(names, objs, flags))
     return key, _unique(made), flat

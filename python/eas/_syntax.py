@@ -1,5 +1,5 @@
-"""Syntax trees, for `_rewrite`: nodes that take the place of a given one, the names that a statement reads and assigns, and the ways out of it
-(break, continue, return)."""
+"""Syntax trees, for `_rewrite`: nodes that take the place of a given one, the names that a statement reads
+and assigns, and the ways out of it (break, continue, return)."""
 
 import ast
 
@@ -59,7 +59,8 @@ _METHODS = frozenset(n for t in (mk.Value, mk.Buffer, list, dict, set, str, tupl
 
 
 def _names_of(node):
-    """(names that are read, names that are assigned in the order of the source) in a node, in its own scope; functions inside read what their bodies read."""
+    """(names that are read, names that are assigned in the order of the source) in a node, in its own scope;
+    functions inside read what their bodies read."""
     try:
         return node._eas_names
     except AttributeError:
@@ -112,7 +113,8 @@ def _reads(node):
 
 
 def _live_in(stmts, defined):
-    """(names that may be read before they are assigned, names that are surely assigned) of statements; defined: assigned before them."""
+    """(names that may be read before they are assigned, names that are surely assigned) of statements;
+    defined: assigned before them."""
     live, have = set(), set(defined)
     for s in stmts:
         t = type(s)

@@ -110,7 +110,8 @@ class Autotuner:
         return ck, runtime_args, ck.meta, _run_options(options, ck.meta, runtime_args)
 
     def _candidates(self, bound, options, device):
-        """({index: what a launch needs} of the configs that may run on the device, {index: why not} of the others)"""
+        """({index: what a launch needs} of the configs that may run on the device, {index: why not} of the
+        others)"""
         kept = self.configs if self.prune is None else list(self.prune(list(self.configs), dict(bound)))
         strange = [c for c in kept if c not in self.configs]
         if strange:
@@ -196,7 +197,8 @@ class Autotuner:
 
 
 class _Saved:
-    """Copies of the arguments that timing would change: those named, else those that the kernel reads and writes."""
+    """Copies of the arguments that timing would change: those named, else those that the kernel reads and
+    writes."""
 
     def __init__(self, made, names):
         ck, args = made[0], made[1]
@@ -256,9 +258,10 @@ def _run_options(options, meta, runtime_args):
 
 
 def autotune(*, configs, key, warmup=5, repeat=25, prune=None, restore=None, deterministic=False):
-    """Above @eas.kernel: the first call for each value of the `key` arguments measures every config and keeps the fastest, the first of those
-    within 2 %. Timings are kept on disk. `prune(configs, args)` returns the configs to try; `restore` names arguments that get their content back
-    between timings (by default those that the kernel reads and writes); `deterministic=True` takes the first config that can run."""
+    """Above @eas.kernel: the first call for each value of the `key` arguments measures every config and keeps
+    the fastest, the first of those within 2 %. Timings are kept on disk. `prune(configs, args)` returns the
+    configs to try; `restore` names arguments that get their content back between timings (by default those
+    that the kernel reads and writes); `deterministic=True` takes the first config that can run."""
     configs, key = list(configs), [key] if isinstance(key, str) else list(key)
     if not configs:
         raise ValueError("autotune: configs must not be empty")

@@ -1,4 +1,5 @@
-"""From a kernel and arguments to a CompiledKernel. Tracing and compiling are in C; this module gives them their documented place."""
+"""From a kernel and arguments to a CompiledKernel. Tracing and compiling are in C; this module gives them
+their documented place."""
 
 from ._eas import CompiledKernel, Kernel
 

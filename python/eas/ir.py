@@ -29,13 +29,15 @@ class _Row:
 
 
 class Arg(_Row):
-    """A parameter: `kind` is "buffer" or "scalar"; `read` and `written` tell what the kernel does to a buffer."""
+    """A parameter: `kind` is "buffer" or "scalar"; `read` and `written` tell what the kernel does to a
+    buffer."""
 
     __slots__ = ("name", "dtype", "kind", "read", "written")
 
 
 class Inst(_Row):
-    """An instruction: `op`, its operands and constants `args`, its result `name` ("" if none), type and source line."""
+    """An instruction: `op`, its operands and constants `args`, its result `name` ("" if none), type and
+    source line."""
 
     __slots__ = ("op", "args", "name", "dtype", "shape", "file", "line")
 

@@ -1,5 +1,5 @@
-"""`@eas.kernel`: the module is also the decorator. Launches look `get_runtime` up in this module at call time, so
-assigning another function to `eas.kernel.get_runtime` substitutes the runtime."""
+"""`@eas.kernel`: the module is also the decorator. Launches look `get_runtime` up in this module at call
+time, so assigning another function to `eas.kernel.get_runtime` substitutes the runtime."""
 
 import functools
 
@@ -23,9 +23,10 @@ class RuntimeArgs(dict):
 def kernel(fn=None, *, fp_contract=True, fast_math=False, rewrite=True):
     """Makes a function a kernel: `@eas.kernel` or `@eas.kernel(fp_contract=False)`.
 
-    Parameters annotated `eas.constexpr` are meta parameters, the others run-time arguments. `fp_contract=False` keeps
-    a * b + c as two roundings; `fast_math=True` lets elementary functions be the device's own. With `rewrite=False` Python's
-    `if`, `while` and `for` act while the kernel is traced, and only mk.if_, mk.while_ and mk.range are the kernel's own.
+    Parameters annotated `eas.constexpr` are meta parameters, the others run-time arguments.
+    `fp_contract=False` keeps a * b + c as two roundings; `fast_math=True` lets elementary functions be the
+    device's own. With `rewrite=False` Python's `if`, `while` and `for` act while the kernel is traced, and
+    only mk.if_, mk.while_ and mk.range are the kernel's own.
     """
 
     def decorate(fn):
@@ -35,8 +36,9 @@ def kernel(fn=None, *, fp_contract=True, fast_math=False, rewrite=True):
 
 
 def fn(f):
-    """Marks a helper of kernels: it uses `mk`, and its body becomes part of the kernel that calls it. Plain functions inline just as
-    well; a marked one says what it is for, and raises when it is called outside a kernel."""
+    """Marks a helper of kernels: it uses `mk`, and its body becomes part of the kernel that calls it. Plain
+    functions inline just as well; a marked one says what it is for, and raises when it is called outside a
+    kernel."""
 
     @functools.wraps(f)
     def helper(*args, **kw):

@@ -1,4 +1,5 @@
-"""The language of kernels: these functions record into the kernel being traced; outside a trace they raise RuntimeError."""
+"""The language of kernels: these functions record into the kernel being traced; outside a trace they raise
+RuntimeError."""
 
 from . import _eas
 

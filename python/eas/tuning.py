@@ -1,4 +1,5 @@
-"""Timings that `@eas.autotune` keeps on disk, taken to other machines of the same kind: `eas.tuning.export(path)` and `import_(path)`."""
+"""Timings that `@eas.autotune` keeps on disk, taken to other machines of the same kind:
+`eas.tuning.export(path)` and `import_(path)`."""
 
 from . import _eas
 
@@ -14,6 +15,7 @@ def export(path):
 
 
 def import_(path):
-    """Takes timings from a file that `export` wrote; how many. They count where device, library and kernel are the same."""
+    """Takes timings from a file that `export` wrote; how many. They count where device, library and kernel
+    are the same."""
     with open(path, encoding="utf-8") as f:
         return _eas.tune_import(f.read())

@@ -352,7 +352,7 @@ static void evict(void)
         if ((!is_entry(e->d_name) && !is_timing(e->d_name) && !left) ||
             fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW))
             continue;
-        if (left) { /* of a process that died */
+        if (left) { /* a temporary file of a process that died */
             if (S_ISREG(st.st_mode) && st.st_uid == geteuid() && time(NULL) - st.st_mtime > STALE_SECONDS)
                 unlinkat(dirfd(d), e->d_name, 0);
             continue;
@@ -557,7 +557,7 @@ eas_status eas_tune_import(const char *text, int *count)
     *count = 0;
     if (!*folder())
         return base_fail(EAS_ERR_IO, "there is no cache: %s", C.why);
-    for (int pass = 0; pass < 2; pass++) { /* nothing is taken of a text that has a bad line */
+    for (int pass = 0; pass < 2; pass++) { /* the first pass checks: one bad line refuses the whole text */
         int number = 1;
         for (const char *at = text; *at; number++) {
             char hex[65];

@@ -34,7 +34,7 @@ static eas_status on_device(eas_device *d, dev_way way, void *dst, const void *s
     if (st)
         return st;
     eas_launch quiet = hooks ? *hooks : (eas_launch){0};
-    quiet.interrupted = NULL; /* the memory is the caller's: it may not be left to a copy that goes on */
+    quiet.interrupted = NULL; /* an interrupted copy would go on writing to the caller's memory */
     return stream_wait(s, &quiet);
 }
 

@@ -358,8 +358,8 @@ static eas_status report(const dev_launch *l, const work *w)
  * awake from the launch before. */
 enum { TINY_NS = 4000, SLICE_NS = 20000, AWAKE_NS = 2500 };
 static const uint64_t CACHE_SHARE =
-    /* a thread: the last cache has other users, and beyond this stores past it are quicker even if the next
-       launch reads them */
+    /* bytes for each thread: other programs use the last cache too, and with more than this non-temporal
+       stores are faster even if the next launch reads the results */
     32u << 20;
 
 uint64_t dev_cache_bytes(void)

@@ -1,8 +1,8 @@
 /* dev.h: the device contract, and what devices share: memory, the cache of compiled code.
  *
- * A device is a row in dev.c's table of pointers. It turns IR into code once (compile) and runs code over a
- * grid (launch). What the kernel folder decides before: which form of the IR, that arguments fit it, the
- * grid.
+ * A device is a row of device.def and a struct eas_device. It turns IR into code once (compile) and runs code
+ * over a grid (launch). The kernel folder has decided before which form of the IR that is, that arguments fit
+ * it, and how large the grid is.
  */
 #ifndef DEV_H
 #define DEV_H

@@ -127,7 +127,7 @@ static bool listed(const char *list, const char *feature)
 static bool emulated(const char *feature) { return listed(eas_emulated_isa, feature); }
 static bool missing(const char *feature) { return listed(eas_missing_isa, feature); }
 
-/* The kernel makes room for tiles when it is asked to, once a process. */
+/* Linux gives a process the registers of AMX only on request (arch_prctl), once for the process. */
 static bool granted(uint64_t state)
 {
     enum { REQUEST = 0x1023, TILE_DATA = 18 };

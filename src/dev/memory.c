@@ -36,7 +36,7 @@ static pool *pool_of(const eas_device *d) { return &pools[dev_index(d)]; }
 
 enum { HUGE_PAGE = 2 << 20, MAPPED = 1 << 20 };
 
-/* Straight from the system, so that it goes back there: an allocator below would keep it. */
+/* Mapped directly, so that freeing gives the pages back to the system; malloc would keep them. */
 static void *map_pages(size_t n)
 {
     size_t align = n >= 2 * (size_t)HUGE_PAGE ? HUGE_PAGE : (size_t)sysconf(_SC_PAGESIZE);
@@ -304,7 +304,7 @@ eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out)
     const eas_stream *stream = stream_used(d);
     *out = NULL;
     eas_buffer *b = used_again(p, cls, nbytes, stream);
-    if (!b && room >= MAPPED) { /* what launches that are over still hold comes before fresh pages */
+    if (!b && room >= MAPPED) { /* first take back what finished launches still hold, then map new pages */
         stream_retire_all(d);
         b = used_again(p, cls, nbytes, stream);
     }
@@ -332,7 +332,7 @@ eas_status eas_buffer_wrap(eas_device *d, void *data, size_t nbytes, void (*done
     NEED(d, EAS_ERR_HANDLE);
     NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
-    if (!d->host_memory && nbytes) /* nothing can be anywhere */
+    if (!d->host_memory && nbytes) /* such a device cannot use memory of the host */
         return base_fail(EAS_ERR_VALUE, "device \"%s\" cannot use host memory as it is", d->name);
     return new_buffer((eas_buffer){.device = d, .mem = data, .size = nbytes, .done = done, .ctx = ctx}, out);
 }

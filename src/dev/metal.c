@@ -66,7 +66,7 @@ bool metal_indirect(bool *resident)
     return metal.indirect;
 }
 
-/* Failing is not remembered: the library may be named later. */
+/* A failure is not remembered: EAS_METAL_LIBRARY may be set later. */
 static const char *open_device(void)
 {
     mtl_id d = NULL;

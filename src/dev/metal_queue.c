@@ -581,7 +581,7 @@ uint64_t metal_given(eas_device *d, dev_queue *q)
     return given;
 }
 
-/* Who asks wants it to be reached some time: what is still open goes to the device. */
+/* Commits the open batch: a caller that asks for the ticket again and again must see it reached some time. */
 bool metal_reached(eas_device *d, dev_queue *q, uint64_t ticket)
 {
     (void)d;

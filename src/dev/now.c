@@ -1,5 +1,5 @@
 /* now.c: the queues of a device that runs everything in the call that gives it. A ticket is reached when it
- * is made; what is left of a queue are the tickets' times. */
+ * is made, so a queue only has to remember the times of its tickets. */
 #include "dev.h"
 
 #include <stdatomic.h>

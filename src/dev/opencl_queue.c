@@ -413,7 +413,7 @@ static eas_status enqueue(dev_queue *q, dev_code *c, const dev_launch *l, fault 
     if (st)
         return st;
     cl_event ran;
-    /* a CPU runs an item's loop over its lanes best by itself; a GPU chooses */
+    /* on a CPU a work-item has the loop over the lanes, so groups have one item; a GPU chooses the size */
     cl_int err = ocl.clEnqueueNDRangeKernel(q->q, c->kernel, 3, NULL, global,
                                             threads || ocl.on_cpu ? local : NULL, 0, NULL, f ? &ran : e);
     if (err) {

@@ -1,8 +1,9 @@
 /* queue.c: the cpu's queues: each has a thread of its own that takes what was given and runs it in order,
  * over the pool where it is large.
  *
- * A ticket is the number of an item; `completed` is the last one that is done. Who waits for a launch anyway
- * and finds the queue idle runs it himself, so the thread exists only once something was left to it. After
+ * A ticket is the number of an item; `completed` is the last one that is done. A caller that waits for
+ * its launch and finds the queue idle runs the launch itself, so the thread is started only when a launch is
+ * really queued. After
  * fork the child's queues are empty and have no thread: what the parent had given is the parent's. At exit
  * what has not begun is dropped and what runs stops at its next slice.
  */
@@ -19,8 +20,8 @@ enum { INLINE_PARAMS = 12, CHUNK = 64, SPINS = 3000, PEEK = 64, TIMES = 4096, EX
 
 typedef enum kind { LAUNCH, COPY, AFTER, MARK, REPLAY, QUIT } kind;
 
-/* Items go from one core to another and back: the fewer cache lines they have, the sooner a launch is given.
- */
+/* Items travel from the core of the giver to the core of the thread and back: the fewer cache lines an item
+ * has, the less a launch costs. */
 typedef struct item {
     /* written last: the item is there. Older ones have smaller numbers */
     _Alignas(64) _Atomic uint64_t number;
@@ -57,7 +58,7 @@ struct dev_queue {
     chunk *filling, *spare; /* spare: to be used again */
     int filled; /* items of filling */
     uint64_t items, given; /* items; tickets, which marks have too that are reached as they are made */
-    bool started, sleeping; /* sleeping: and nobody has woken it */
+    bool started, sleeping; /* sleeping: the thread sleeps and was not woken yet */
     pthread_t thread;
     _Atomic uint64_t offered; /* given, for looking at without the lock */
     char apart[64]; /* what follows is the thread's: on other cache lines than what the givers write */
@@ -237,7 +238,8 @@ static item *look(dev_queue *q)
 static item *take(dev_queue *q)
 {
     item *it;
-    /* not at every turn: who gives would have to fetch the line back for each launch */
+    /* not at every turn: each look takes the cache line away from the giver, which needs it for every launch
+     */
     for (int i = 0; i < SPINS; i++) {
         const bool now = i % PEEK == 0 || atomic_load_explicit(&q->hurry, memory_order_relaxed);
         if (now && (it = look(q)))
@@ -404,7 +406,7 @@ static item *begin(dev_queue *q, kind k)
     return it;
 }
 
-/* Lines that the other core has read, to be written soon. */
+/* Prefetches for writing the lines of an item that the other core has read. */
 static void want(const item *it)
 {
     for (size_t at = 0; at < offsetof(item, param) + 64; at += 64)

@@ -447,8 +447,8 @@ eas_status stream_end(eas_stream *s, eas_status st, const stream_hold *hold)
     if (!st && !out_of_memory)
         atomic_store_explicit(&s->len, atomic_load_explicit(&s->len, memory_order_relaxed) + 1,
                               memory_order_release);
-    /* Where many are pending, not at every launch: the count of what is done is written by another core for
-     * each, and would have to come over each time. */
+    /* With many pending launches this is not done at every launch: another core writes the count of finished
+     * ones, and reading it fetches the cache line each time. */
     const uint32_t len = atomic_load_explicit(&s->len, memory_order_relaxed);
     const bool due = len <= 2 || (s->first + len) % LOOK == 0;
     int n = due ? pop_reached(s, done, SOME) : 0;
@@ -503,7 +503,8 @@ eas_status eas_device_synchronize(eas_device *d, const eas_launch *hooks)
     return first.status ? base_error_raise(&first) : EAS_OK;
 }
 
-/* Work of other devices may still use what exit takes down: it gets a little time. */
+/* Pending work of other devices may still use objects that the end of the process destroys: it gets a little
+ * time to end. */
 static void at_exit(void)
 {
     struct timespec ms = {0, 1000000};

@@ -1,13 +1,19 @@
 /* auto.c: layouts of a program's inputs, chosen by predicted cost.
  *
- * What follows from the inputs' layouts is the partitioner's business (assign.c, reshard.c): a candidate is a
- * layout for each input, judged by partitioning the whole graph for it and counting (cost.c). Inputs that
- * play the same part (auto_class.c) are laid out alike. The search begins from what is given, from whole
- * tensors and, for each set of axes, from the batch or the sequence cut along them with parameters whole, cut
- * along the same axes, or along the others, by their first dims or their last. The most promising of these
- * are improved one class of inputs at a time, over all layouts that sizes allow, until nothing helps, and the
- * best of all two classes at a time. For the best few plans layouts of values inside the graph are chosen on
- * top (auto_inner.c). The result is the best that was seen, so it is never worse than any of the beginnings.
+ * Problem: choose a layout for each input such that the program over parts takes the least time. All other
+ * layouts follow from those of the inputs (assign.c, reshard.c).
+ *
+ * Idea: local search. A candidate is a layout for each input; its cost is predicted by partitioning the whole
+ * graph for it (cost.c). Inputs that play the same part, such as the weights of repeated layers, form a class
+ * (auto_class.c) and are laid out alike. The search has four stages:
+ *
+ *   starts      the caller's layouts; whole tensors; and for each set of axes the batch or the sequence cut
+ *               along them, with parameters whole, cut along the same axes or along the others, by their
+ * first or their last dims classes     the most promising starts are improved one class at a time, over all
+ * layouts that sizes allow, until no change helps pairs       the best plan is improved two classes at a time
+ *   inside      for the best few plans layouts of values inside the graph are chosen as well (auto_inner.c)
+ *
+ * The result is the best candidate that was seen, so it is never worse than any start.
  * The number of candidates is bounded by the size of the graph, not by time: every process of a job must
  * choose the same.
  */
@@ -24,7 +30,7 @@ typedef struct problem {
     eas_node *const *outs;
     eas_node **leaves;
     eas_spec *given;     /* per leaf */
-    int *class;          /* per leaf; -1: not ours to lay out */
+    int *class;          /* per leaf; -1: its layout is fixed */
     int *member;         /* per class: one of its leaves */
     double *bytes;       /* per class: of all its leaves */
     int *order;          /* classes, the largest first */
@@ -352,7 +358,7 @@ static void decide(problem *p, finalists *f, plan_of *out)
     for (int k = 0; k < f->n && !p->st; k++) {
         plan_of *x = &f->at[k];
         pins chosen = {0};
-        if (x->rank > 1.3 * f->at[0].rank) /* layouts inside save less than that */
+        if (x->rank > 1.3 * f->at[0].rank) /* layouts inside never save as much as 30 % */
             break;
         for (int i = 0; i < p->nleaves; i++)
             p->specs[i] = p->class[i] < 0 ? p->given[i] : x->at[p->class[i]];

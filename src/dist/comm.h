@@ -13,9 +13,8 @@
  *                                        on failure
  *
  * From start to wait, `send` may not be written and `recv` neither read nor written. Several calls may be
- * pending; they may be awaited in any order, and each must be awaited, after a failure too. comm_start copies
- * the call: `site`
- * and `shape` need to live only until it returns.
+ * pending; they may be awaited in any order, and each must be awaited, after a failure too. comm_start
+ * copies the call: `site` and `shape` need to live only until it returns.
  *
  * Every member of a group starts the same calls in the same order. The n-th call of a group meets the n-th
  * call of the other members: calls of different groups are independent. A member
@@ -35,20 +34,17 @@
  *
  *     op               send                      recv                      meaning
  *     all_gather       count                     n * count                 recv[k] = member k's send
- *     all_reduce       count                     count                     recv = reduction over members;
- *         recv may be send
- *     reduce_scatter   n * count                 count                     recv = reduction over members of
- *         their send[me]
+ *     all_reduce       count                     count                     recv = reduction over members (1)
+ *     reduce_scatter   n * count                 count                     recv = reduction of all send[me]
  *     all_to_all       n * count                 n * count                 recv[k] = member k's send[me]
- *     ppermute         count                     count                     recv = send of the member `from`,
- *         zeros if from < 0; the own send goes to the member `to`, nowhere if to < 0
- *     broadcast        count (root)              count                     recv = root's send; at the root
- *         recv may be send
- *     gather           count                     n * count (root)          recv[k] = member k's send, at the
- *         root alone
- *     scatter          n * count (root)          count                     recv = root's send[me]
- *     barrier          -                         -                         nobody leaves before all have
- *         entered
+ *     ppermute         count                     count                     recv = send of the member `from`
+ * (2) broadcast        count (root)              count                     recv = root's send (1) gather
+ * count                     n * count (root)          recv[k] = member k's send (3) scatter          n *
+ * count (root)          count                     recv = root's send[me] barrier          - - none leaves
+ * before all have come
+ *
+ * (1) recv may be send, at the root of a broadcast. (2) Zeros if from < 0; the own send goes to the member
+ * `to`, and nowhere if to < 0. (3) At the root alone.
  *
  * Except where said, send and recv do not overlap. A pointer may be NULL where nothing is read or written
  * (count 0 included). ppermute: every member passes its own part of one permutation of

@@ -60,7 +60,7 @@ static bool may_issue(const comm_request *r, const stream *s)
             return false;
     if (s->kind == SEND_REDUCED)
         return s->issued < r->reduced;
-    if (s->kind == RECV_REDUCED) /* into memory that is being sent: not before that has gone */
+    if (s->kind == RECV_REDUCED) /* its memory is being sent: the send must be done first */
         return r->streams[s->before].done == r->streams[s->before].chunks ||
                s->issued < r->streams[s->before].done;
     /* a chunk of staging memory is free when it has been reduced */

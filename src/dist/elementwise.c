@@ -14,17 +14,15 @@
  *   OTHER   anything else: it depends on where a lane is
  *
  * The own place of a lane is pid = block, lane = 1, c = 0: programs take blocks of a row, one after the
- * other. The proof holds if every store is at the own place (with the row, where there are rows), and stores
- * nothing
- * that is PLACE, ROW or OTHER; every load is at the own place, or at a place that does not depend on where
- * the lane is, of an argument that is not written; and no lane sees another one (reductions, shuffles,
- * threadgroup memory, atomics). A value that two branches or trips of a loop make is DATA if none of them
- * depends on the place.
+ * other. The proof holds if every store is at the own place (with the row, where there are rows), and
+ * stores nothing that is PLACE, ROW or OTHER; every load is at the own place, or at a place that does not
+ * depend on where the lane is, of an argument that is not written; and no lane sees another one
+ * (reductions, shuffles, threadgroup memory, atomics). A value that two branches or trips of a loop make is
+ * DATA if none of them depends on the place.
  *
- * For elements inside a row BOUND holds, whatever the length of the row is; so the kernel over a part of each
- * row is the kernel with that part's length in every BOUND and in every product with `row`. That length is
- * one
- * more parameter, the last one. All else, such as N in a mean, stays as it was given.
+ * For elements inside a row BOUND holds, whatever the length of the row is; so the kernel over a part of
+ * each row is the kernel with that part's length in every BOUND and in every product with `row`. That
+ * length is one more parameter, the last one. All else, such as N in a mean, stays as it was given.
  */
 #include "elementwise.h"
 

@@ -3,9 +3,9 @@
  *
  * The result is cut. Each device finds of every input the elements that lie in its part of the result, and
  * selects between them by their global places. An input that is whole along the dim gives them for nothing.
- * One in parts is shifted: the input is a slice of the result, so the result restricted to it is the input
- * padded, and only elements that change their device are sent (halo.c); where that would be more than
- * gathering that input, it is gathered. An input that is still to be summed stays so in a concatenation of
+ * An input in parts is shifted: seen from the result it is the input padded to the result's size, and only
+ * elements that change their device are sent (halo.c). If that is more than gathering the input, the input is
+ * gathered. An input that is still to be summed stays so in a concatenation of
  * such.
  */
 #include "shift.h"

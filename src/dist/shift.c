@@ -1,9 +1,9 @@
 /* shift.c: slices, pads and windows along a cut dim: parts exchange their edges (halos) with their neighbours
  * (halo.c). Where that moves as much as gathering the dim, it is gathered.
  *
- * Pads and slices that only windows, slices and pads read are late: they are made together with these, from
- * what they were made of. So a padded convolution exchanges the window's reach, and the padded image is never
- * laid out in parts of its own, which would not be aligned with the image's.
+ * A pad or slice that is read only by windows, slices and pads is late: it has no value of its own, and each
+ * reader is computed from the input of the pad or slice instead. So a padded convolution exchanges the reach
+ * of the window, and the padded image is never cut into parts, which would not be aligned with the image's.
  *
  * A slice with a negative step is, where parts are of equal size, a slice of the reversed tensor, whose parts
  * are permuted first.
@@ -250,7 +250,7 @@ static eas_status assign(shifting *s, const eas_spec *at, const eas_spec *want)
     for (int i = 0; i < s->rank && !st; i++) {
         along *d = &s->d[i];
         if ((d->flips || d->turned) && d->in % spec_parts(s->p->m, &s->a.of[i]))
-            /* users would like more axes here, and parts are reversed only where they are equal */
+            /* this axis would give parts of different size, which cannot be reversed */
             s->a.of[i].n = 0;
         if (d->turned && !s->a.of[i].n) {
             d->turned = false;

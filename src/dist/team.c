@@ -6,8 +6,8 @@
  * Where devices are more than CPUs, they take turns (base/turns.c).
  *
  * A run that fails on one device breaks the communicator, so that the others do not wait for it; the team
- * then gets a new one. The lock is taken without the host's lock (Python's GIL), since whoever has it may
- * wait for that one.
+ * then gets a new one. A thread takes the team's lock without holding the host's (Python's GIL): the owner of
+ * the former may wait for the latter.
  */
 #include "dist.h"
 

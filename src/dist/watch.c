@@ -10,16 +10,14 @@
  *   killed, crashed      its connection closes                             found at once
  *   stopped, unreachable nothing is heard of it                            after half of EAS_DIST_TIMEOUT
  *   raises               it says so (watch_fail)                           at once
- *   another call         the call with one number of one group differs     in a few beats, while somebody
- *       waits in it
- *   never comes          whoever waits says so (comm_ranks.c)              after 8 tenths of EAS_DIST_TIMEOUT
- *       without a sign of life of those awaited
+ *   another call         the call with one number of one group differs     in a few beats, if a rank waits
+ *   never comes          the waiting rank says so (comm_ranks.c)           after 0.8 EAS_DIST_TIMEOUT without
+ *                                                                          a sign of life
  *
  * Rank 0 decides: it waits for two beats, so that states are fresh, writes the report and sends it to all;
  * then every watch has failed. If rank 0 itself is lost, each rank decides alone. A failed watch prints the
- * report; calls
- * of the communicator return the failure. A process that has not asked for it within a grace period (it
- * computes, or sleeps) is ended with code 1.
+ * report; calls of the communicator return the failure. A process that has not asked for it within a grace
+ * period (it computes, or sleeps) is ended with code 1.
  *
  * mpirun sends SIGTERM to all as soon as one process has died. Where the host has no handler for it, ours
  * lets the thread write the report first.

@@ -85,8 +85,8 @@ static int64_t *read_indices(const blaming *b, eas_node *index, int64_t *count)
 static void check(blaming *b, eas_node *n, eas_node *index, int axis)
 {
     eas_node *x = node_in(n)[0];
-    /* indices of several axes that were joined into one say no more than that one of them was bad: they are
-     * the size then */
+    /* Indices of several axes are joined into one number before the access; a bad one becomes the size of the
+     * joined axis (wrapped in op_index.c). That tells nothing about which index it was, so it is left out. */
     bool joined = n->op != GRAPH_INDEX && !node_real(index);
     int64_t count = 0, size = node_shape(x)[axis],
             *at = dim_known(size) ? read_indices(b, index, &count) : NULL;
@@ -122,7 +122,7 @@ static void look_at(blaming *b, eas_node *n)
 {
     graph_kind kind = node_kind(n);
     eas_node *out = NULL;
-    /* computed meanwhile, for somebody's index: nothing in it was bad, and its inputs are gone */
+    /* it was computed meanwhile as a part of another index: it had no bad index, and has let its inputs go */
     if (node_real(n))
         return;
     for (int i = 0; i < n->nin; i++)

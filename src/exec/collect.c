@@ -257,7 +257,7 @@ eas_dim concat_start(const pgraph *g, const pnode *p, int part)
 
 void collect_starts(collected *c, const pgraph *g, const pnode *p, int part)
 {
-    /* follows from the sizes of other inputs, which the key does not have */
+    /* the offset follows from the sizes of the inputs before, which are not part of the key */
     eas_dim start = concat_start(g, p, part);
     collect_key(c, &start, sizeof start);
     add_dim(c, start);

@@ -1,13 +1,14 @@
 /* control.c: loops and branches: plans that a step of a plan runs, with nothing in between but reading the
  * condition.
  *
- * Carried values go from the results of one trip to the inputs of the next. A trip may write where it reads
- * if nobody else has the memory; else the pool hands the memory of the trip before to the next one. An
- * element of what a loop scans is a part of its memory, and what is stacked is written where it belongs.
+ * Carried values go from the results of one trip to the inputs of the next. A trip may write its results
+ * over its inputs if nothing else refers to that memory; else it takes new memory from the pool, which mostly
+ * has that of the trip before. An element of a scanned tensor is a view of its memory, and a stacked result
+ * is written to its place in the stack.
  */
 #include "exec.h"
 
-enum { BREATH = 256 }; /* trips between looks at what the host wants */
+enum { BREATH = 256 }; /* after so many trips the host is asked whether to stop */
 
 typedef struct control_fn {
     plan *p;
@@ -54,7 +55,8 @@ static eas_status fill_fn(control_fn *f, const graph_control *c, const pass_walk
     return EAS_OK;
 }
 
-/* The nodes are nobody else's, so walking them leaves the marks of the walk around it alone. */
+/* The function shares no node with the graph around it, so this walk does not overwrite the marks of the walk
+ * that it is part of. */
 static eas_status fn_new(control_fn *f, const graph_control *c, const graph_fn *fn, eas_device *d,
                          int variant)
 {
@@ -112,14 +114,14 @@ typedef struct trips {
     eas_device *device;
     eas_buffer *const *in;
     const int64_t *numbers; /* of the step */
-    int64_t n;              /* at most; -1: any number */
-    eas_buffer **carried;   /* counted */
-    eas_buffer **stacked;   /* counted */
-    eas_buffer *views;      /* parts of scanned, then of stacked */
-    size_t *bytes;          /* of one element of each of those */
+    int64_t n; /* at most; -1: any number */
+    eas_buffer **carried; /* counted */
+    eas_buffer **stacked; /* counted */
+    eas_buffer *views; /* parts of scanned, then of stacked */
+    size_t *bytes; /* of one element of each of those */
     eas_buffer **leaf, **place, **out; /* of one trip */
     uint8_t *given;
-    int64_t *own;           /* numbers of one function */
+    int64_t *own; /* numbers of one function */
 } trips;
 
 static eas_status read_flag(const trips *t, const eas_buffer *b, bool *out)
@@ -158,7 +160,7 @@ static plan_run run_of(const trips *t)
     return r;
 }
 
-/* May be written: it is ours, and no other value's. */
+/* May the buffer be written? It is if the library owns it and this reference is the only one. */
 static bool only_here(const eas_buffer *b)
 {
     return b->owned && __atomic_load_n(&b->refs, __ATOMIC_ACQUIRE) == 1;

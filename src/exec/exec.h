@@ -5,9 +5,8 @@
  *   lower.c    a group of nodes as a kernel: which dims are blocks, which are loops; parameters
  *   lower_*.c  groups around a matrix product, a scan, a scatter, a sort
  *   match_*.c  attention and its derivative, found among the nodes
- *   plan.c     kernels and memory in order: made; plan_run.c: run; plan_packs.c: what runs leave to later ones
- *   program.c  compiled functions
- *   control.c  loops and branches: plans that a step of a plan runs
+ *   plan.c     kernels and memory in order: made; plan_run.c: run; plan_packs.c: what runs leave to later
+ * ones program.c  compiled functions control.c  loops and branches: plans that a step of a plan runs
  *   realize.c  the front: structure found again or made
  */
 #ifndef EXEC_H
@@ -56,17 +55,17 @@ typedef struct place { /* of a node */
     uint32_t group; /* it is computed in; 0: none yet */
     bool many; /* in several: computed again in each */
     bool used, root, stored, simple;
-    bool whole; /* is read by an index that is data: must have memory that tells a bad one
+    bool whole; /* is read by an index that is data: must have memory of its own, so that a bad one is found
                  * (or be computed from such, element by element) */
     bool taken; /* by a group that knows what to do with it */
     bool rows; /* windows that a product reads where they lie (lower_conv.c) */
     int8_t map[GRAPH_MAX_RANK]; /* simple: which dim of the group's space each dim is; -1: index 0 */
     bool heavy; /* a reduction, a product or the like is below it, or it is one */
     bool tail; /* is all that is made of a product, element by element */
-    bool reads; /* memory: it is not made of indices and numbers alone */
+    bool reads; /* reads memory: it is not made of indices and numbers alone */
     uint16_t cost; /* of an element, with what is inlined into it */
     uint16_t len; /* of the longest chain into it */
-    uint8_t users; /* nodes that read it: 0, 1, or 2 for more */
+    uint8_t users; /* how many nodes read it: 0, 1, or 2 for more */
     uint8_t nways; /* at how many indices its group reads it; PLACE_WAYS + 1: more than ways[] has room for */
     uint32_t ways[4]; /* names of these indices */
     bool shared; /* a softmax that fusion.backs compute again: the maxima and sums of its rows are stored */

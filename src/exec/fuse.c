@@ -178,8 +178,8 @@ static bool match_inner(const pgraph *pg, const group *g, const pnode *p, const 
     return next == g->rank;
 }
 
-/* Is it computed from a reduction over just the dims that it is broadcast over? Then that will join, and this
- * is done once a row. */
+/* Is node i computed from a reduction over exactly the dims along which i is broadcast? Then the reduction
+ * will join the group, and i is computed once per row. */
 static bool follows_fold(const fusion *f, const group *g, uint32_t i, const int8_t *map, int depth)
 {
     const pnode *p = pass_at(f->g, i);
@@ -417,7 +417,7 @@ static void open_back(fusion *f, uint32_t k)
     if (!id)
         return;
     f->groups.at[id].back = k;
-    f->groups.at[id].size = f->limit; /* nothing joins it */
+    f->groups.at[id].size = f->limit; /* full: no other node can join */
     for (int i = 0; i < b->n; i++)
         take_root(f, b->root[i], id);
     back_reads(f, b, push_read, &(read_into){f, id});
@@ -499,7 +499,7 @@ static void root_group(fusion *f, uint32_t i)
 }
 
 /* May the result i be stored by the group that uses it? Yes if only that group uses it, at the group's own
- * index. */
+ * index, and the group computes each of its elements once. */
 static bool may_ride(const fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);
@@ -518,7 +518,8 @@ static bool may_ride(const fusion *f, uint32_t i)
     return seen == whole || (g->inner && seen == (whole & ~g->inner));
 }
 
-/* Element-wise in tensors of its own shape: a bad index of it is a bad index of theirs. */
+/* Is p element-wise in a tensor of its own shape? Then an index that is bad for p is bad for that tensor,
+ * where the access finds it. */
 static bool by_elements(const pgraph *g, const pnode *p)
 {
     bool any = false;

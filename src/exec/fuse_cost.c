@@ -124,7 +124,8 @@ void fuse_costs(fusion *f)
         for (int k = 0; k < p->nin; k++) {
             const place *x = &f->at[p->in[k]];
             bool stored =
-                /* what others use, too, is in memory, if it is worth that: its transpose is a view */
+                /* a node with other users is stored if it costs enough: then its transpose is a view of that
+                 */
                 p->kind == KIND_PERMUTE && x->users > 1;
             stored |= p->kind == KIND_RESHAPE && fuse_kept(x);
             c += own == HEAVY || stored ? 0 : x->cost;

@@ -140,7 +140,7 @@ void fuse_push_inputs(fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);
     place *q = &f->at[i];
-    if (q->stored) /* read at the place of its own group, whoever wants it */
+    if (q->stored) /* its group computes it once and stores it, however many indices it is read at */
         q->nways = 0;
     for (int k = 0; k < p->nin; k++) {
         int8_t map[GRAPH_MAX_RANK];

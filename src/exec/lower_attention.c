@@ -98,8 +98,8 @@ static eas_value per_lane(lower *l, eas_value v, int64_t n)
     return eas_builder_reshape(l->b, v, 2, (int64_t[]){1, n});
 }
 
-/* The condition under which there are scores at all, if they are where(condition, ..., -inf) and it has
- * nothing to do with the product. */
+/* The condition of scores that are where(condition, ..., -inf), if it does not depend on the product. Where
+ * it is false the score is -inf and its weight 0. 0: there is no such condition. */
 static uint32_t gate(const attend *a)
 {
     const lower *l = &a->w->l;
@@ -110,7 +110,8 @@ static uint32_t gate(const attend *a)
     return a->s->in[0];
 }
 
-/* Is any score of this tile there? The condition stays known for the scores themselves. */
+/* Does the condition hold anywhere in this tile? Its value is remembered, so the scores do not compute it
+ * again. */
 static eas_value any_there(attend *a, uint32_t cond, eas_value first)
 {
     lower *l = &a->w->l;
@@ -233,7 +234,7 @@ static void find_ends(attend *a, uint32_t cond, int column, bool equal, eas_valu
         l, now[1], low_bin(l, below, eas_builder_reshape(l->b, side(a, cond, column, iv), 0, NULL), most));
     eas_builder_loop_end(l->b, 2, next, ends);
     low_forget(l, mark);
-    /* never more than all tiles; said for those who prove that accesses stay inside */
+    /* it cannot exceed the number of tiles; the minimum is for the proof that accesses stay inside */
     eas_value all = low_bin(l, "floordiv", low_bin(l, "add", low_dim(l, a->ncols), low_int(l, a->cols - 1)),
                             low_int(l, a->cols));
     for (int i = 0; i < 2; i++)
@@ -241,7 +242,7 @@ static void find_ends(attend *a, uint32_t cond, int column, bool equal, eas_valu
                           low_int(l, a->cols));
 }
 
-/* x log2(e) - y, without a pass of its own for the product where a fused one is cheap everywhere */
+/* x log2(e) - y: one fma, but for f64, whose fma takes many instructions on CPUs without FMA */
 static eas_value in_twos(const attend *a, eas_value x, eas_value y)
 {
     lower *l = &a->w->l;
@@ -311,8 +312,8 @@ static int64_t tile_size(eas_dim n, int64_t most)
     return best;
 }
 
-/* All columns without a condition. Where the last tile is not whole it comes by itself: the others have no
- * masks. */
+/* Walks over all columns, without a condition. If the last tile is not whole, it follows the loop on its own,
+ * so that only this tile has masks. */
 static void walk_all(attend *a, eas_value query, const eas_value *init, eas_value *last)
 {
     lower *l = &a->w->l;
@@ -328,7 +329,8 @@ static void walk_all(attend *a, eas_value query, const eas_value *init, eas_valu
     one_tile(a, query, low_int(l, full), false, middle, last);
 }
 
-/* Tall tiles reuse more, but there should be some for every thread. */
+/* The largest number of rows of a tile: tall tiles reuse more of the keys and values, but every thread should
+ * have some tiles. */
 static int64_t tallest(const attend *a)
 {
     const int64_t most = tile_sizes[a->w->l.f->variant][0];

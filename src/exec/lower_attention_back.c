@@ -1,10 +1,10 @@
 /* lower_attention_back.c: products of a matrix that is computed tile by tile: derivatives of attention
  * (match_back.c tells which).
  *
- * A program owns a stretch of rows of E (for E @ w) or of columns (for E^T @ w), and walks along the other
- * dim. A tile has a row for each index that is walked along, and a lane for each that the program owns: the
- * program's factors of the products in E are transposed once, the others are read as they lie, and so is E
- * where it is multiplied with w.
+ * A program owns some rows of E (for E @ w) or some columns (for E^T @ w), and walks along the other dim in
+ * tiles. In a tile the walked dim is the first one and the owned dim the second, along lanes. So the
+ * program's own factors of the products in E are transposed once, before the walk; the other factors, and the
+ * tile of E that is multiplied with w, are used as they are.
  */
 #include "exec.h"
 

@@ -38,7 +38,7 @@ static int inner_dims(const lower *l)
 static void lanes_of(lowering *w, int m, int64_t n)
 {
     eas_dim size = w->l.msize[m];
-    bool whole = size > 0 && size <= n; /* a dim of size 0 has no block: its grid is empty */
+    bool whole = size > 0 && size <= n; /* a dim of size 0 has an empty grid, and no block */
     w->role[m] = whole ? ROLE_WHOLE : ROLE_BLOCK;
     w->block[m] = whole ? size : n;
 }
@@ -108,7 +108,7 @@ static void elementwise_roles(lowering *w)
     }
     if (l->nm == 1 && !w->c->general && dim_known(l->msize[v])) { /* flat: any length */
         w->role[v] = ROLE_BLOCK;
-        /* fewer beginnings and ends, where enough blocks are left for all */
+        /* larger blocks have fewer prologues; there are still enough of them for all threads */
         w->block[v] = l->msize[v] >= LONG ? 4 * lanes : lanes;
         return;
     }
@@ -142,7 +142,7 @@ static void loop_roles(lowering *w, bool last_is_lanes)
         w->block[last] = even_chunk(l->msize[last]);
 }
 
-/* Must rows be there as a whole? When results or later reductions look at them again. */
+/* Must a row be one block? It must if results or later reductions read it again. */
 static bool looks_again(const lowering *w)
 {
     const group *g = w->l.grp;
@@ -219,7 +219,7 @@ static void inner_roles(lowering *w)
             }
         if (!rows)
             lanes_of(w, v, COLUMN / most > 256 ? 256 : COLUMN / most);
-        else if (share && l->f->tile[0].rows) /* elsewhere what they share would be an array of each thread */
+        else if (share && l->f->tile[0].rows) /* without register tiles it would be an array in each thread */
             several_of(w, many, few);
         else if (most < 256)
             pack_lanes(w, v - 1, sizes[l->f->variant].lanes / most);
@@ -310,8 +310,8 @@ static void program_index(lowering *w, int m, programs *p)
     set_block(w, m, first_of(w, m, pid));
 }
 
-/* The vectors that share rows, where a program does not do all of them: neighbours in time read the same
- * rows. */
+/* The dim of the vectors that share rows, if a program does only some of them. It becomes the fastest axis of
+ * the grid, so that programs that follow each other read the same rows. -1: there is none. */
 static int vectors_dim(const lowering *w)
 {
     int few = -1;
@@ -461,7 +461,8 @@ static int carried_count(const batch *b)
     return n;
 }
 
-/* All values first: the memory of the first result may be that of a tensor that others read. */
+/* All values are computed before any is stored: the first result may take the memory of an input that the
+ * others read. */
 static void store_roots(lowering *w, bool late)
 {
     lower *l = &w->l;
@@ -664,7 +665,7 @@ static void stand_at(lowering *w, int i, const eas_value *first)
         }
 }
 
-/* Sums first, all of them, then what is stored: so no load waits for a store. */
+/* All sums are computed before the first store, so that no load must wait for a store. */
 static void several_rows(lowering *w)
 {
     lower *l = &w->l;

@@ -70,7 +70,8 @@ static void cut_down(panels *t)
     t->rows = ceil_div(t->m, t->blocks);
 }
 
-/* The best tile, unless another one leaves out a good deal of what lies beyond the matrix. */
+/* The first tile of the device's list is the fastest; another one is taken if it computes much less beyond
+ * the edges of the matrix. */
 static void choose(const fusion *f, panels *t)
 {
     cut_across(t, &f->tile[0]);
@@ -101,7 +102,7 @@ bool pack_wanted(const fusion *f, const group *g)
            t.k >= f->tile[0].rows && t.m * t.n >= LEAST_WORK / t.k;
 }
 
-/* The factor in memory as the product likes it, row after row: the distance of rows in bytes. 0: not so. */
+/* If the factor lies in memory row by row, as the product reads it: the distance of rows in bytes; else 0. */
 static int64_t rows_apart(const fusion *f, const panels *t, uint32_t id)
 {
     const pnode *x = pass_at(f->g, id);
@@ -122,8 +123,8 @@ bool pack_copies(const fusion *f, const group *g, int part)
         return !rows_apart(f, &t, t.p->in[0]);
     if (part == PACK_PRODUCT)
         return true;
-    /* A small one stays in the second cache as it is, unless all its rows meet in a few places of the first.
-     */
+    /* A small factor is read where it lies, from the second cache, unless the distance of its rows maps all
+     * of them to a few sets of the first cache. */
     const int64_t apart = rows_apart(f, &t, t.p->in[1]);
     return !apart || t.cols * (int64_t)eas_dtype_size(t.sum) < WIDE_BYTES || t.n % t.cols ||
            apart * t.k > SMALL_BYTES || apart % PAGE_BYTES == 0;

@@ -94,7 +94,8 @@ static int64_t other_indices(const scan *s)
         lanes = dim_known(n) && n < COLUMNS ? (n ? n : 1) : COLUMNS;
         l->at[last] = low_lanes_of(l, 0, n, COLUMNS, &grid[0]);
     }
-    const int along = last == axis ? 0 : 1; /* rows one after the other, so that each can ask for the next */
+    const int along =
+        last == axis ? 0 : 1; /* neighbouring programs have neighbouring rows: each can prefetch the next */
     grid[1] = 1;
     grid[along] = low_spread(l, along, l->nm, l->msize, 1u << axis | 1u << last, l->at);
     return lanes;
@@ -111,7 +112,7 @@ void lower_scan(lowering *w)
         {0}};
     memcpy(s.map, l->f->at[l->grp->core].map, sizeof s.map);
     l->nblock = 1;
-    if (s.n == 1) { /* nothing to add up: there is no dim of it in the merged space */
+    if (s.n == 1) { /* the merged space has no dim of size 1: the axis is appended to it */
         l->mdim[axis] = (int8_t)l->nm;
         l->mlast[l->nm] = (int8_t)axis;
         l->msize[l->nm++] = 1;

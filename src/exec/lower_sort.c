@@ -430,7 +430,7 @@ static void move(sorting *s, int digit, int from, int to)
     eas_builder_loop_end(l->b, 0, NULL, NULL);
 }
 
-/* All keys have the same value there: they stay in order. */
+/* A pass for a digit that is the same in all keys: their order does not change. */
 static void copy(sorting *s, int from, int to)
 {
     eas_value i, ok;
@@ -475,8 +475,8 @@ static void by_digits(sorting *s)
 
 /* ---- the first few ---- */
 
-/* The least key of the row after (last, at), and where it is: of equal ones the first. Every lane keeps the
- * least of what it sees. */
+/* The smallest key of the row that comes after (last, at) in the order of keys and places, and its place.
+ * Every lane keeps the smallest of the keys it meets; a reduction over the lanes gives the result. */
 static void next_least(sorting *s, eas_value last, eas_value at, eas_value *least, eas_value *where)
 {
     lower *l = &s->w->l;

@@ -294,8 +294,8 @@ static void accept(matching *m, const candidate *c, int forward)
     for (int i = 0; i < c->nturned; i++)
         take(f, c->turned[i]);
     f->at[c->weights].shared = true;
-    /* The forward kernel's group is opened at the product itself, and not at what follows it element by
-     * element: place_back counts on that. */
+    /* The forward kernel's group is opened at the product, not at an element-wise node after it: place_back
+     * relies on that. */
     f->at[c->product[forward].root].root = true;
     add_back(m, c, true, forward);
     add_back(m, c, false, forward);

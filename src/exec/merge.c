@@ -167,7 +167,7 @@ static bool merge(fusion *f, reads *r)
 {
     const uint32_t n = f->groups.len;
     uint32_t chain = n - 1, hi = n - 1,
-             /* chain: what the last groups became, the first of which is hi; 0: the last one is elsewhere */
+             /* chain: the group that the last groups were merged into, hi: the first of them; 0: none */
         unknown = UINT32_MAX;
     for (uint32_t b = n - 2; n > 2 && b > 0; b--) {
         unknown = r->any[b + 1] ? b + 1 : unknown;

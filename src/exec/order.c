@@ -1,10 +1,10 @@
 /* order.c: in which order the steps of a plan run.
  *
  * Steps come in the order in which results were asked for, which keeps much alive: all gradients of a network
- * wait for the first layer's, and with them everything that they are made of. Here a step that frees as much
- * memory as it takes, or more, runs as soon as it can, and so does one that does so together with a step that
- * waits for it alone (laying out a factor of a product, and the product); otherwise the order stays. What
- * that needs is who writes and who reads which slot.
+ * wait for the first layer's, and with them everything that they are made of. So the order is changed:
+ * a step that frees as much memory as it takes, or more, runs as soon as it can, and so does one that does so
+ * together with a step that waits for it alone (laying out a factor of a product, and the product). Otherwise
+ * the order stays. What must be known for this is which step writes and which reads each slot.
  */
 #include "exec.h"
 

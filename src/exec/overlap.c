@@ -166,7 +166,7 @@ eas_status plan_overlap(VEC_PLAN_STEP *steps, uint32_t nslots, const slot *slots
         return EAS_OK;
     ok = collect(steps->len, steps->at, nslots, slots, &all);
     for (uint32_t i = 0; i <= steps->len && ok; i++) {
-        /* what is awaited here first: others may start with it */
+        /* collectives that are awaited before this step come first: their results may be inputs of others */
         for (uint32_t k = 0; k < all.len && ok; k++)
             ok = all.at[k].until != i || all.at[k].from >= i ||
                  emit(&out, &all.at[k], steps->at, STEP_WAIT, k);
@@ -188,7 +188,7 @@ eas_status plan_overlap(VEC_PLAN_STEP *steps, uint32_t nslots, const slot *slots
         vec_free(&all.at[k].steps);
     *ncomms = all.len;
     vec_free(&all);
-    if (!ok) { /* the steps stay whose they were */
+    if (!ok) { /* no memory: the caller keeps the steps as they were */
         for (uint32_t i = 0; i < out.len; i++)
             if (out.at[i].collective) {
                 free(out.at[i].args);

@@ -311,7 +311,7 @@ static eas_status add_group(making *m, uint32_t grp)
     const group *g = &m->f->groups.at[grp];
     eas_status st = EAS_OK;
     if (g->roots.len == 0)
-        return EAS_OK; /* became part of another */
+        return EAS_OK; /* it was merged into another group */
     if (g->kind == GROUP_CALL)
         switch (pass_at(m->g, g->core)->kind) {
         case KIND_CALL:
@@ -355,7 +355,8 @@ static void lifetimes(making *m)
     }
 }
 
-/* One leaf may have several slots: views of it. Its memory is free when the last one of them is. */
+/* Is the memory of a leaf free after this step? A leaf may have several slots, one for each view of it: its
+ * memory is free when that of the last one is. */
 static bool leaf_free_after(const making *m, uint32_t leaf, uint32_t step)
 {
     for (uint32_t k = 0; k < m->slots.len; k++)
@@ -438,7 +439,7 @@ static bool depends(const making *m, const joining *j, const plan_step *s)
             return true;
         if (k >= s->nouts && leaf != SLOT_NONE && j->leaf[leaf] == j->run &&
             ((k < 64 && s->alike >> k & 1) || s->reuse == at))
-            return true; /* may be written in place, while the other reads it */
+            return true; /* a step may take a leaf's memory, which the other step reads */
     }
     return false;
 }
@@ -479,7 +480,7 @@ static eas_status join(making *m)
 
 /* ---- roots ---- */
 
-/* Something to copy a tensor that is there already but not in C order. */
+/* A node that copies tensor i, which is in memory but not in C order. */
 static uint32_t solid(pgraph *g, uint32_t i)
 {
     const pnode *x = pass_at(g, i);
@@ -519,7 +520,7 @@ static uint32_t most_params(eas_device *d)
         n = l.buffers;
     if (l.params && l.params < n)
         n = l.params;
-    return (uint32_t)n - 1; /* a kernel that checks indices has one more */
+    return (uint32_t)n - 1; /* kernels that check indices have one more parameter */
 }
 
 static void discard_steps(making *m)
@@ -543,7 +544,7 @@ static eas_status finish(making *m, const wanted *w, uint32_t nroots)
         bool there = fused_stored(m->f, node) &&
                      !(pass_at(m->g, node)->kind == KIND_LEAF && pass_at(m->g, node)->nwords);
         if (i >= nroots && (!there || pass_at(m->g, node)->kind == KIND_LEAF))
-            continue; /* held, but nothing was stored on the way */
+            continue; /* users hold it, but no kernel of the plan stores it */
         struct plan_out o = {w->outs.at[i].position, slot_for(m, node)};
         if (o.slot == SLOT_NONE || !vec_push(&outs, o)) {
             vec_free(&outs);
@@ -581,7 +582,7 @@ typedef struct tries { /* what one try tells the next */
     uint32_t limit; /* nodes in a group */
     uint32_t most; /* parameters that cuts aim at */
     uint8_t *cuts;
-    bool cut; /* did the last one find some? */
+    bool cut; /* did the last try find nodes to cut at? */
 } tries;
 
 static eas_status attempt(pgraph *g, plan *p, const wanted *w, uint32_t nroots, tries *t, int variant)
@@ -621,7 +622,7 @@ static eas_status want(pgraph *g, const pass_walk *walk, const uint32_t *at, uin
         bool root = i < nroots;
         for (uint32_t k = 0; !root && k < nroots; k++)
             if (roots[k]->mark == position)
-                position = SLOT_NONE; /* asked for anyway */
+                position = SLOT_NONE; /* the caller asked for it as a result anyway */
         if (position == SLOT_NONE)
             continue;
         struct plan_out o = {position, root ? solid(g, at[position]) : at[position]};
@@ -631,8 +632,9 @@ static eas_status want(pgraph *g, const pass_walk *walk, const uint32_t *at, uin
     return g->st;
 }
 
-/* First as large as groups get, with cuts where that is too much, three quarters of the parameters, then
- * half, and so on; at last with small groups. */
+/* Tries to make the plan until every kernel fits the device. The first try has groups of any size; if a
+ * kernel would have too many parameters, nodes are cut (cut.c), first down to three quarters of the
+ * parameters, then to half, and so on; the last try has small groups. */
 static eas_status try_all(pgraph *g, plan *p, const wanted *w, uint32_t nroots, int variant)
 {
     static const uint32_t limits[] = {256, 16, 4, 1};

@@ -151,8 +151,8 @@ static eas_status fill_arg(running *x, const struct plan_arg *a, eas_arg *out)
     return EAS_OK;
 }
 
-/* Kernels of our own only fail where an index is data; what the kernel says of its memory is no use to the
- * one who wrote it. */
+/* Replaces the message of a kernel of the lowering: it names a place in memory, which tells users nothing.
+ * Such kernels can only fail at an index that is data, so the new message speaks of that. */
 static eas_status bad_index(void)
 {
     const char *file;

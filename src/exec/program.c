@@ -129,7 +129,7 @@ eas_status eas_program_new_bounded(int nin, eas_node *const *inputs, int nouts, 
     if (!st)
         st = pass_walk_from(&w, nouts, outs);
     if (!st) {
-        w.held.len = 0; /* nobody can hold what has no data */
+        w.held.len = 0; /* symbolic nodes have no data to keep for those who hold them */
         st = plan_program(g, &w, nouts, outs, exec_device(&w, device), 0, &g->p);
         if (!st)
             st = fill_program(g, &w, nin, inputs, nouts, outs);
@@ -259,7 +259,7 @@ static eas_status result_of(const eas_program *g, int i, const int64_t *sizes, e
     return st;
 }
 
-/* Memory that may be written: ours, of no other tensor, and no other argument's. */
+/* May leaf i's memory be written? It is if the library owns it and no other tensor or argument has it. */
 static bool only_here(eas_node *const *leaves, uint32_t n, uint32_t i)
 {
     const eas_buffer *buf = atomic_load_explicit(&leaves[i]->buf, memory_order_acquire);

@@ -4,11 +4,11 @@
  * One lock for all of it: the walk marks nodes, and results settle before anybody else looks. Plans are kept
  * by key, the ones used least recently go first.
  *
- * Whoever has this lock may wait for kernels to end and for the lock of the host program (Python's GIL). So
- * nobody waits for it with the host's lock held, and a fork does not wait for it at all: it waits only while
- * its owner changes something that a child would need whole (fork_hold), which is all the time but while a
- * plan runs. A running plan changes nothing that is not its own, so a child just takes the lock away from a
- * thread that it does not have; nodes that were being computed have no data there and are computed anew.
+ * The owner of this lock may wait for kernels to end and for the lock of the host program (Python's GIL). So
+ * no thread waits for this lock while it holds the host's. A fork must find the data of this file whole: it
+ * waits while the owner changes it (fork_hold), which is always but while a plan runs. A running plan changes
+ * only memory of its own, so a fork does not wait for its end: the child releases the lock, whose owner is a
+ * thread that it does not have, and computes nodes anew that were being computed.
  */
 #include "exec.h"
 
@@ -194,8 +194,8 @@ static eas_status no_value(const eas_node *n)
         shape_text((char[128]){0}, 128, n->rank, node_shape(n)));
 }
 
-/* Why a symbolic tensor has no data: one of what it depends on is given away, a placeholder, or of a size
- * that nobody knows. */
+/* The error of a symbolic tensor without data. It depends on an argument that was donated, on a placeholder,
+ * or on a symbol that has no value. */
 static eas_status no_data(const eas_node *n)
 {
     const eas_node *top = n;
@@ -271,7 +271,8 @@ eas_status eas_nodes_realize(int n, eas_node *const *nodes, eas_device *device, 
 
 /* ---- recording ---- */
 
-/* A chain that nobody reads is computed now and then, so that what is pending stays bounded. */
+/* A chain of so many recorded operations is computed even if no result was asked for, so that pending nodes
+ * take bounded memory. */
 enum { LONGEST = 1 << 17 };
 
 eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int nattr, const int64_t *attr,

@@ -1,6 +1,6 @@
 /* gen.h: from kernel IR to text (MSL, OpenCL C) and to CPU machine code.
  *
- * ctext.c prints one C-like text with a dialect per language. llvm*.c is a module of its own (libeas-llvm),
+ * text/ prints one C-like text with a dialect per language. llvm/ is a module of its own (libeas-llvm),
  * opened by the cpu device when something must be compiled; nothing else in libeas knows LLVM. image.c is the
  * form in which compiled code is kept: flat, position independent, no external symbols.
  */
@@ -10,7 +10,16 @@
 #include "../ir/ir.h"
 
 /* ---- ctext.c ---- */
-typedef enum gen_dialect { GEN_MSL, GEN_OPENCL } gen_dialect;
+/* X(NAME, name): a language of texts, ct_<name>, and its name as a form of eas_kernel_text */
+#define GEN_DIALECTS(X) \
+    X(MSL, msl) \
+    X(OPENCL, opencl)
+typedef enum gen_dialect {
+#define GEN_X(NAME, name) GEN_##NAME,
+    GEN_DIALECTS(GEN_X)
+#undef GEN_X
+} gen_dialect;
+bool gen_dialect_find(const char *form, gen_dialect *out); /* false: no language has that name */
 /* The kernel as source text. Lines of it are mapped back to the user's by comments-free bookkeeping: map
  * (if not NULL) receives, per text line, the index of the instruction it came from (UINT32_MAX: none). */
 typedef VEC(uint32_t) gen_linemap;

@@ -98,7 +98,8 @@ bool control_same_type(const eas_node *a, const eas_node *b)
 void eas_branch_begin(void) { node_open_branches(1); }
 void eas_branch_abort(void) { node_open_branches(-1); }
 
-/* Element by element, cannot fail, little of it: both are computed where they are used, and chosen from. */
+/* May a branch be replaced by a choice of its two results (where)? Only if computing both sides is cheap and
+ * cannot fail: each has at most LITTLE nodes, all of them views or element-wise. */
 enum { LITTLE = 64 };
 static bool little(const cutting *c)
 {

@@ -217,7 +217,7 @@ static eas_status hand_results(looping *w, eas_node **made, eas_node **results)
         int bd = w->l->stacked[i]->batch_dims;
         eas_node *r = bd ? gb_move(&g, made[n + i], 0, bd) : made[n + i];
         if (r)
-            r->batch_dims = (uint8_t)bd; /* nobody has seen it */
+            r->batch_dims = (uint8_t)bd; /* changed in place: no other node refers to it yet */
         results[w->l->ncarried + i] = r;
     }
     for (int i = 0; i < w->l->ncarried + w->l->nstacked && !g.st; i++)

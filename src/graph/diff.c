@@ -95,7 +95,8 @@ static bool is_result(const eas_node *n) { return node_kind(n) == KIND_RESULT; }
 static bool has_rule(const eas_node *n) { return n->extra && n->extra->rule && !n->extra->rule->again; }
 static bool runs_again(const eas_node *n) { return n->extra && n->extra->rule && n->extra->rule->again; }
 
-/* Results of one call are found again from the last one on: they follow each other closely. */
+/* Adds an item to the group of its call. The search begins with the newest group: results of one call are
+ * close to each other in the list. */
 static bool join_group(walk *w, item *it, uint32_t number)
 {
     const node_rule *r = it->n->extra->rule;
@@ -120,19 +121,20 @@ static void enter(walk *w, item it)
         *at = w->items.len;
 }
 
-/* A user's rule refers to the operation's arguments, which are its inputs from 1 on. Without a rule, those
- * are only for looking at. */
+/* The inputs from first_input to last_input carry a derivative. An operation with a user's rule is an alias
+ * of its result (input 0) whose arguments follow as inputs 1, 2, ...: the rule differentiates by the
+ * arguments. An alias without a rule has the derivative of input 0, and the inputs after it have none. */
 static int first_input(const eas_node *n) { return has_rule(n) ? 1 : 0; }
 static int last_input(const eas_node *n)
 {
     return !has_rule(n) && node_kind(n) == KIND_ALIAS && n->nin ? 1 : n->nin;
-} /* of a checkpoint, too: its result */
+}
 static bool has_results(const eas_node *n)
 {
     return node_kind(n) == KIND_CONTROL || node_kind(n) == KIND_CALL;
 }
 
-/* A result belongs to whatever node computes it now. */
+/* Input i of n; of a result, the node that computes it now (a loop may have been replaced by a wider one). */
 static eas_node *input_of(const eas_node *n, int i)
 {
     int index;
@@ -159,7 +161,7 @@ static bool reached(const walk *w, const eas_node *n)
     return false;
 }
 
-/* x under another name, which this walk does not follow. */
+/* An alias of x that this walk takes for a constant. */
 static eas_node *without_derivative(walk *w, eas_node *x)
 {
     int64_t word = x->batch_dims;
@@ -180,9 +182,10 @@ static bool computed(const eas_node *x)
     return !node_real(x) && x->nin;
 }
 
-/* The results once more, from barriers in place of what was computed before: nothing is shared with the first
- * time. Parameters need no barrier, unless there is nothing else, or they lie in parts: what is gathered of
- * them is not kept from the first time. */
+/* Records the results of a checkpoint a second time. Inputs that were computed are replaced by barriers, so
+ * that no node of the copy is equal to one of the original and both are really computed. Inputs that are data
+ * need no barrier. There are two exceptions: the last input gets one if no input was computed, and an input
+ * in parts on a mesh gets one, so that what is gathered of it is gathered again instead of being kept. */
 static void copy_again(walk *w, eas_node *n, again *a)
 {
     enum { MOST = sizeof a->barriers / sizeof *a->barriers };
@@ -228,7 +231,8 @@ static eas_node *computed_again(walk *w, eas_node *n)
     return w->g.st ? NULL : a.copies[node_words(n)[0]];
 }
 
-/* The barriers wait for ct. Nobody has seen them but this walk. */
+/* Makes the barriers depend on ct: nothing is computed again before the cotangent is there. The barriers are
+ * changed in place, which is allowed because only this walk refers to them. */
 static void wait_for(walk *w, const node_rule *r, eas_node *ct)
 {
     for (uint32_t i = w->again.len; i-- > 0;) {
@@ -238,7 +242,7 @@ static void wait_for(walk *w, const node_rule *r, eas_node *ct)
         for (int k = 0; k < a->nbarriers && !w->g.st; k++) {
             eas_node *x = node_in(a->barriers[k])[0];
             eas_node *with = gb_apply(&w->g, GRAPH_BARRIER, 2, (eas_node *[]){x, ct}, 0, NULL);
-            if (with) { /* its token takes the place of the one that waits for nothing */
+            if (with) { /* its second input replaces the constant that copy_again put there */
                 eas_node **mine = &node_in(a->barriers[k])[1], *old = *mine;
                 *mine = node_ref(node_in(with)[1]);
                 a->barriers[k]->depth =
@@ -275,7 +279,8 @@ static eas_node *opened(walk *w, eas_node *n)
         const item *x = find(w, node_in(n)[i]);
         bool quick = w->reverse && d->each && x && x->active && d->each(NULL, n, i, NULL);
         in[i] = quick ? without_derivative(w, node_in(n)[i]) : node_in(n)[i];
-        /* an expansion may make rows of lanes where an input has none, and sum over them: it is given lanes
+        /* An expansion may treat batch dims that an input lacks as rows of a product, whose derivative sums
+         * over them; but the lanes of vmaps around the derivative must stay apart. So each input gets them.
          */
         if (g->lanes && n->batch_dims)
             in[i] = gd_aligned(g, in[i], n->batch_dims, n->batch_dims, node_logical_rank(in[i]));
@@ -439,8 +444,8 @@ static void forward_many(walk *w, item *it, eas_node *const *t)
     it->many = many;
 }
 
-/* One result of a user's operation at a time: rules are cheap to ask, and equal nodes are shared when they
- * run. */
+/* The tangent of one result of a user's operation. The rule is called anew for each result; it records equal
+ * nodes each time, and those are merged when the graph runs. */
 static eas_node *forward_rule(walk *w, eas_node *n, eas_node *const *t)
 {
     const node_rule *r = n->extra->rule;
@@ -510,7 +515,7 @@ static eas_status check_tangent(const eas_node *t, const eas_node *x, int i, con
                             shape_text(b, sizeof b, l, node_logical_shape(x)));
 }
 
-/* Counts what is handed over. */
+/* The caller gets a reference of its own. */
 static eas_node *hand(eas_node *n) { return n ? eas_node_retain(n) : NULL; }
 
 static eas_status drop_results(int n, eas_node **out, eas_status st)

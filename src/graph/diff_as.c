@@ -37,7 +37,7 @@ eas_node *as_extreme(gbuild *g, eas_node *n)
     return like(g, y ? gb_reduce(g, GRAPH_REDUCE_SUM, y, axes, node_words(n)[0] != 0) : NULL, n);
 }
 
-/* ---- products: by halves, so that zeros need no care ---- */
+/* ---- products: a tree of products of two; a quotient by one factor would fail where that is zero ---- */
 
 /* x with the axes of the mask as one, at the end. */
 static eas_node *as_rows(gbuild *g, eas_node *x, uint32_t axes)
@@ -61,8 +61,8 @@ static eas_node *as_rows(gbuild *g, eas_node *x, uint32_t axes)
     return y ? gb_reshape(g, y, bd, rank, shape) : NULL;
 }
 
-/* `size` elements of x along the axis from element `by` on, with `fill` where x ends; forth: as many that end
- * `by` before x does, with `fill` in front. */
+/* x moved along the axis by `by` elements, towards the front, or towards the end if `forth`; `fill` takes the
+ * free places. The result has `size` elements along the axis. */
 static eas_node *shifted(gbuild *g, eas_node *x, int axis, eas_dim by, bool forth, eas_dim size,
                          eas_node *fill)
 {
@@ -78,7 +78,8 @@ static eas_node *shifted(gbuild *g, eas_node *x, int axis, eas_dim by, bool fort
     return gb_slice(g, y, axis, forth ? 0 : by, size, 1);
 }
 
-/* Sizes that are not known when it is recorded are taken to be below this. */
+/* Steps of a running product along an axis whose size is known only when it runs: enough for 2^31 elements.
+ */
 enum { MOST_STEPS = 31 };
 
 /* Does a running product of n elements have step k? by: how far it reaches, never beyond n: what is padded

@@ -110,7 +110,7 @@ eas_node *dc_element_like(gbuild *g, const eas_node *t, int e, const eas_node *e
     return placeholder(g, (eas_dtype)t->dtype, e + element->batch_dims, rank, shape, t->device);
 }
 
-/* The shape that both broadcast to, aligned at the end; true: a's own. */
+/* The shape that both broadcast to, aligned at the end. true: that is a's own shape. */
 static bool join_shapes(const eas_node *a, const eas_node *b, int *rank, eas_dim *shape)
 {
     bool same = b->rank <= a->rank;
@@ -135,7 +135,8 @@ eas_node *dc_as_type(gbuild *g, eas_node *t, const eas_node *type)
                       type->batch_dims);
 }
 
-/* A placeholder in place of *type that holds t, too. true: it does already. */
+/* Replaces the placeholder *type by a wider one if it lacks dims that t has. true: it has them all already.
+ */
 bool dc_hold(gbuild *g, eas_node **type, const eas_node *t, const eas_node *of)
 {
     eas_dim shape[GRAPH_MAX_RANK];

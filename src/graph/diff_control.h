@@ -43,7 +43,8 @@ static inline eas_node *dc_trips_behind(gbuild *g, eas_node *t, int e)
 }
 
 eas_node *dc_as_type(gbuild *g, eas_node *t, const eas_node *type); /* t in the type of a placeholder */
-/* A placeholder in place of *type that holds t, too. true: it does already. */
+/* Replaces the placeholder *type by a wider one if it lacks dims that t has. true: it has them all already.
+ */
 bool dc_hold(gbuild *g, eas_node **type, const eas_node *t, const eas_node *of);
 void dc_outside(work *w, int n, eas_node **nodes); /* what the body captures, in place of its placeholders */
 void dc_loop(gbuild *g, eas_loop *l, bool flagged, eas_node **made); /* results are kept by the build */

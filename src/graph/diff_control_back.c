@@ -241,7 +241,7 @@ static bool product_late(const work *w, const list *residuals, eas_node *const *
         return false;
     const eas_dim rows = node_shape(x)[0], cols = node_shape(x)[1];
     if (!dim_known(rows) || !dim_known(cols) || rows > TALL * cols ||
-        stack_of(w, residuals, stacks, c)) /* many rows: products are good as they are */
+        stack_of(w, residuals, stacks, c)) /* with many rows the product of one trip is efficient by itself */
         return false;
     const uint32_t k = place_in(stacked, c);
     if (k == stacked->len)
@@ -352,7 +352,7 @@ static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node
     for (int i = nc; i < nc + nk && !g->st; i++)
         if (p.ct[i])
             go_through(g, &b, dc_trips_first(g, ct[i], gd_extra(ct[i], w->outs[i]) - 1), p.ct[i]);
-    if (!g->st) { /* residuals come from their stacks */
+    if (!g->st) { /* the body reads residuals from their stacks */
         control_replace(g, (int)residuals.len, residuals.at, slot, (int)b.next.len, b.next.at, false);
         control_replace(g, (int)residuals.len, residuals.at, slot, (int)b.stacked.len, b.stacked.at, false);
         dc_outside(w, (int)b.next.len, b.next.at);
@@ -406,7 +406,7 @@ static void bounded_back(work *w, eas_node *const *ct, const bool *wanted, eas_n
     for (int i = 0; i < nc && !g->st; i++)
         next[i] = w->outs[i];
     if (!g->st)
-        /* recorded again, so that it belongs to the branch */
+        /* recorded again while the branch is open: only such nodes are inside of it */
         control_replace(g, nc, w->in, w->in, nc, next, false);
     if (!g->st)
         dc_outside(w, nc, next);

@@ -239,8 +239,9 @@ static eas_status from_result(eas_node *n, diff_nodes *out)
     return st;
 }
 
-/* Torch's way: backward() takes the derivative of a traced tensor anew, and finds nodes that were recorded,
- * not those that this derivative makes. Rules of users are not asked. */
+/* Residuals for Torch's way, where no pullback exists yet: backward() will take the derivative of the traced
+ * tensor n after n was computed. Here that derivative is taken once in advance, to see which recorded nodes
+ * it refers to. The caller does this only if no rule of a user is involved, since those may read data. */
 static eas_status from_traced(eas_node *n, const diff_set *recorded_nodes, diff_nodes *out)
 {
     eas_node **leaves = NULL;

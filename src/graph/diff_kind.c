@@ -425,7 +425,8 @@ static eas_node *back_matmul(gbuild *g, eas_node *n, int i, eas_node *ct)
 
 /* ---- indices ---- */
 
-/* index as far as it has lanes of its own; with e dims in front, if they are to be common */
+/* The index of a gather or scatter for a tangent t with e more dims in front: if nbatch dims are common to
+ * index and data, the index is broadcast over those e dims; else it is used as it is. */
 static eas_node *index_for(gbuild *g, eas_node *index, int nbatch, const eas_node *t, int e)
 {
     eas_dim ones[2 * GRAPH_MAX_RANK], full[2 * GRAPH_MAX_RANK];
@@ -586,7 +587,7 @@ static eas_node *back_scatter(gbuild *g, eas_node *n, int i, eas_node *ct)
 
 /* ---- both ways, by kind ---- */
 
-/* t laid out as n is; dims that it has in front lie as they like. */
+/* t laid out on the mesh as n is; the dims that t has in front of n's are left open. */
 static eas_node *laid_out(gbuild *g, eas_node *t, const eas_node *n)
 {
     int64_t words[SHARD_DIMS + GRAPH_MAX_RANK];
@@ -603,9 +604,10 @@ static eas_node *laid_out(gbuild *g, eas_node *t, const eas_node *n)
                   SHARD_DIMS + t->rank, words, 1, &t);
 }
 
-/* ct laid out as x turns out to lie: the second input is for looking at. So the cotangent of what was
- * gathered is scattered, and of what was scattered gathered. In the body of a loop x would have to be kept
- * for that from trip to trip: there ct lies as n does. */
+/* ct laid out on the mesh as x is. The layout of x is known only when the graph is partitioned, so the node
+ * has x as a second input, of which nothing but the layout is read: the cotangent of a tensor that was
+ * gathered is scattered, and the other way round. In the body of a loop that input would make x a residual,
+ * kept for every trip, so there ct is laid out as n is. */
 static eas_node *laid_like(gbuild *g, eas_node *ct, const eas_node *n, eas_node *x)
 {
     if (diff_in_body())

@@ -9,10 +9,17 @@
  *   node.c        nodes: memory, reference counts, properties
  *   node_number.c numbers as nodes
  *   node_call.c   nodes with several results: calls of kernels and host functions, collectives
- *   control.c     loops and branches as nodes, control_loop.c loops, control_cut.c functions cut out of the
- * graph shard.c       how tensors lie on a mesh: rules, and specs that follow from specs call_share.c  how a
- * call of a kernel can be cut, as its user tells op.c          the table of operations (op.def), promotion of
- * dtypes op_<family>.c the rules of one family of operations
+ *   control.c     loops and branches as nodes
+ *   control_loop.c, control_cut.c   loops; functions that are cut out of the graph
+ *   hoist.c       products that a loop does row by row, done once before it
+ *   shard.c       how tensors lie on a mesh: rules of operations, and specs that follow from specs
+ *   call_share.c  how a call of a kernel can be cut along a mesh, as its user tells
+ *   op.c          the table of operations (op.def), promotion of dtypes
+ *   op_<family>.c the rules of one family of operations
+ *   rule.c        what the families share: attributes, batch dims, building of expansions
+ *   function.c    the elementary functions that kernels take from op_map.c
+ *   diff.c        derivatives: the walk; diff_kind.c, diff_map.c, diff_as.c, diff_control*.c rules;
+ * diff_tape.c variables; diff_keep.c residuals of pullbacks
  */
 #ifndef GRAPH_H
 #define GRAPH_H
@@ -466,7 +473,7 @@ eas_node *gb_concat(gbuild *g, int axis, int n, eas_node *const *in);
 eas_node *gb_iota(gbuild *g, eas_dim size, eas_dtype dt); /* 0, 1, ... of rank 1 */
 /* with `after` dims of size 1 behind */
 eas_node *gb_iota_at(gbuild *g, eas_dim size, eas_dtype dt, int after);
-/* no dtype changes; empty axes are let pass */
+/* no dtype changes; without axes the result is x itself */
 eas_node *gb_reduce(gbuild *g, uint16_t op, eas_node *x, uint32_t axes, bool keep);
 eas_node *gb_gather(gbuild *g, eas_node *x, eas_node *index, int nbatch, int axis);
 eas_node *gb_typed(gbuild *g, eas_node *x, eas_dtype dt); /* gb_cast, where it is needed */

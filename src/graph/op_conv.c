@@ -1,76 +1,6 @@
-/* op_conv.c: convolutions and pooling of images, NHWC: windows (KIND_WINDOW) that are joined by a matrix
- * product or a reduction. */
-#include "graph.h"
-
-#include <math.h>
-
-/* What a window over height and width does; each item for the two axes. */
-typedef struct window {
-    int64_t size[2], stride[2], dilation[2], before[2], after[2];
-    int64_t extra[2]; /* of a transposed convolution: more rows and columns at the end */
-    int64_t flags[2];
-} window;
-enum { WINDOW_WORDS = sizeof(window) / sizeof(int64_t) };
-
-static const char *const side[2] = {"height", "width"};
-
-/* One number for both axes, or one for each. */
-static void read_pair(rule *r, const char *what, int64_t least, int64_t out[2])
-{
-    const int64_t *items;
-    int n = rule_list(r, &items);
-    out[0] = out[1] = 1;
-    if (n != 1 && n != 2) {
-        rule_fail(r, "%s: 1 or 2 numbers are wanted, %d are given", what, n < 0 ? 0 : n);
-        return;
-    }
-    for (int i = 0; i < 2; i++) {
-        out[i] = items[n == 1 ? 0 : i];
-        if (out[i] < least || dim_is_expr(out[i]))
-            rule_fail(r, "%s is %lld; it must be at least %lld", what, (long long)out[i], (long long)least);
-    }
-}
-
-/* One number for all sides, one for each axis, or top, bottom, left, right. */
-static void read_padding(rule *r, window *w)
-{
-    const int64_t *p;
-    int n = rule_list(r, &p);
-    if (n != 1 && n != 2 && n != 4) {
-        rule_fail(r, "padding: 1, 2 or 4 numbers are wanted, %d are given", n < 0 ? 0 : n);
-        return;
-    }
-    for (int i = 0; i < 2; i++) {
-        w->before[i] = n == 1 ? p[0] : n == 2 ? p[i] : p[2 * i];
-        w->after[i] = n == 1 ? p[0] : n == 2 ? p[i] : p[2 * i + 1];
-        if (w->before[i] < 0 || w->after[i] < 0)
-            rule_fail(r, "padding is %lld and %lld; it must not be negative", (long long)w->before[i],
-                      (long long)w->after[i]);
-    }
-}
-
-static void need_rank(rule *r, const eas_node *x, const char *what, const char *dims_text)
-{
-    if (!r->g.st && node_logical_rank(x) != 4)
-        rule_fail(r, "%s has shape %s; %s is wanted", what, rule_text(x, (char[128]){0}), dims_text);
-}
-
-/* From first to last element of a window */
-static int64_t reach(const window *w, int i) { return w->dilation[i] * (w->size[i] - 1) + 1; }
-
-static void too_small(rule *r, const eas_node *x, const window *w, int i)
-{
-    rule_fail(r, "a window of %s %lld does not fit shape %s with padding %lld and %lld", side[i],
-              (long long)reach(w, i), rule_text(x, (char[128]){0}), (long long)w->before[i],
-              (long long)w->after[i]);
-}
-
-/* How many windows there are along an axis of n. */
-static eas_dim window_count(gbuild *g, const window *w, int i, eas_dim n)
-{
-    eas_dim room = gb_dim(g, EAS_DIM_SUB, gb_dim(g, EAS_DIM_ADD, n, w->before[i] + w->after[i]), reach(w, i));
-    return gb_dim(g, EAS_DIM_ADD, gb_dim(g, EAS_DIM_FLOORDIV, room, w->stride[i]), 1);
-}
+/* op_conv.c: convolutions of images (N, H, W, C) and their transposes: windows (op_window.h) that are joined
+ * by a matrix product. */
+#include "op_window.h"
 
 static eas_dtype common_dtype(const graph_call *c)
 {
@@ -121,7 +51,7 @@ static void read_filter(rule *r, window *w)
         w->size[i] = node_logical_shape(r->c->in[1])[i];
         if (!dim_known(w->size[i]) || w->size[i] == 0)
             rule_fail(r, "filter has shape %s: its %s must be a number above 0",
-                      rule_text(r->c->in[1], (char[128]){0}), side[i]);
+                      rule_text(r->c->in[1], (char[128]){0}), window_side[i]);
     }
 }
 
@@ -132,14 +62,14 @@ eas_status make_conv2d(const graph_call *c, eas_node **out)
     rule r = rule_begin(c, 2, 3);
     window w = {0};
     eas_dim shape[4] = {0};
-    read_pair(&r, "stride", 1, w.stride);
-    read_pair(&r, "dilation", 1, w.dilation);
-    read_padding(&r, &w);
+    window_read_pair(&r, "stride", 1, w.stride);
+    window_read_pair(&r, "dilation", 1, w.dilation);
+    window_read_padding(&r, &w);
     int64_t groups = rule_int(&r);
     if (r.g.st)
         return rule_done(&r, NULL, out);
-    need_rank(&r, c->in[0], "x", "(N, H, W, C)");
-    need_rank(&r, c->in[1], "filter", "(H, W, C / groups, C_out)");
+    window_need_rank(&r, c->in[0], "x", "(N, H, W, C)");
+    window_need_rank(&r, c->in[1], "filter", "(H, W, C / groups, C_out)");
     read_filter(&r, &w);
     if (r.g.st)
         return rule_done(&r, NULL, out);
@@ -156,112 +86,11 @@ eas_status make_conv2d(const graph_call *c, eas_node **out)
     for (int i = 0; i < 2 && !r.g.st; i++) {
         shape[1 + i] = window_count(&r.g, &w, i, x[1 + i]);
         if (dim_known(x[1 + i]) && shape[1 + i] < 1)
-            too_small(&r, c->in[0], &w, i);
+            window_too_small(&r, c->in[0], &w, i);
     }
     shape[0] = x[0];
     shape[3] = f[3];
     return record(&r, &w, groups, shape, out);
-}
-
-/* x, whose height is axis `at`, with zeros (or another number) around it. after may be negative: elements go.
- */
-static eas_node *framed(gbuild *g, eas_node *x, int at, const int64_t before[2], const eas_dim after[2],
-                        eas_node *fill)
-{
-    int64_t words[GRAPH_MAX_RANK] = {0};
-    eas_dim shape[GRAPH_MAX_RANK];
-    bool any = false;
-    if (g->st || !x)
-        return NULL;
-    memcpy(shape, node_shape(x), sizeof *shape * x->rank);
-    for (int i = 0; i < 2; i++) {
-        words[at + i] = before[i];
-        shape[at + i] = gb_dim(g, EAS_DIM_ADD, gb_dim(g, EAS_DIM_ADD, shape[at + i], before[i]), after[i]);
-        any |= before[i] != 0 || after[i] != 0;
-    }
-    return any ? gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, x->rank,
-                        words, 2, (eas_node *[]){x, fill})
-               : x;
-}
-
-/* Windows over axes at and at + 1: two dims of their sizes come at the end. */
-static eas_node *windows(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2])
-{
-    int64_t words[7] = {2, at, w->stride[0], w->dilation[0], at + 1, w->stride[1], w->dilation[1]};
-    eas_dim shape[GRAPH_MAX_RANK + 2];
-    if (g->st || !x)
-        return NULL;
-    memcpy(shape, node_shape(x), sizeof *shape * x->rank);
-    for (int i = 0; i < 2; i++) {
-        shape[at + i] = count[i];
-        shape[x->rank + i] = w->size[i];
-    }
-    return gb_new(g, GRAPH_WINDOW, (eas_dtype)x->dtype, x->batch_dims, x->rank + 2, shape, 7, words, 1, &x);
-}
-
-/* Windows that lie side by side are views: each axis is cut in two. Their derivative is a view as well, where
- * that of windows which may overlap adds up copies. */
-static eas_node *side_by_side(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2])
-{
-    eas_dim shape[GRAPH_MAX_RANK + 2];
-    int order[GRAPH_MAX_RANK + 2], rank = 0;
-    for (int i = 0; i < 2; i++)
-        x = gb_slice(g, x, at + i, 0, gb_dim(g, EAS_DIM_MUL, count[i], w->size[i]), 1);
-    if (g->st || !x)
-        return NULL;
-    for (int i = 0; i < x->rank; i++) {
-        const bool cut = i == at || i == at + 1;
-        order[i] = rank;
-        shape[rank++] = cut ? count[i - at] : node_shape(x)[i];
-        if (cut) {
-            order[x->rank + i - at] = rank;
-            shape[rank++] = w->size[i - at];
-        }
-    }
-    return gb_permute(g, gb_reshape(g, x, x->batch_dims, rank, shape), order);
-}
-
-static bool all_beside(const window *w)
-{
-    bool beside = true;
-    for (int i = 0; i < 2; i++)
-        beside &= w->stride[i] == w->size[i] && w->dilation[i] == 1;
-    return beside;
-}
-
-static eas_node *pool_windows(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2])
-{
-    return x && x->rank + 2 <= GRAPH_MAX_RANK && all_beside(w) ? side_by_side(g, x, at, w, count)
-                                                               : windows(g, x, at, w, count);
-}
-
-/* ---- tap by tap ----
- *
- * Where windows overlap, element (i, j) of all of them is a slice of x, whose channels are neighbours in
- * memory. A few slices, joined element by element, are one pass over x with channels as lanes; a reduction
- * over the window's own dims would have the few elements of one window as lanes.
- */
-enum { MOST_TAPS = 32 };
-
-static eas_node *tap(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2], int64_t i,
-                     int64_t j)
-{
-    x = gb_slice(g, x, at, i * w->dilation[0], count[0], w->stride[0]);
-    return gb_slice(g, x, at + 1, j * w->dilation[1], count[1], w->stride[1]);
-}
-
-static bool few_taps(const window *w) { return w->size[0] * w->size[1] <= MOST_TAPS; }
-
-static eas_node *joined_taps(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2],
-                             uint16_t op)
-{
-    eas_node *y = NULL;
-    for (int64_t i = 0; i < w->size[0]; i++)
-        for (int64_t j = 0; j < w->size[1]; j++) {
-            eas_node *t = tap(g, x, at, w, count, i, j);
-            y = y ? gb2(g, op, y, t) : t;
-        }
-    return y;
 }
 
 /* A filter (H, W, 1, C) for each channel: sums of slices times numbers that all pixels share. */
@@ -276,7 +105,7 @@ static eas_status depthwise(gbuild *g, eas_node *n, eas_node *x, eas_node *f, ea
     for (int64_t i = 0; i < w->size[0]; i++)
         for (int64_t j = 0; j < w->size[1]; j++) {
             eas_node *k = gb_slice(g, f, 0, i * w->size[1] + j, 1, 1),
-                     *t = tap(g, x, at, w, node_logical_shape(n) + 1, i, j);
+                     *t = window_tap(g, x, at, w, node_logical_shape(n) + 1, i, j);
             k = k ? gb_reshape(g, k, 0, 1, &channels) : NULL;
             t = gb2(g, GRAPH_MUL, gb_typed(g, t, dt), gb_typed(g, k, dt));
             y = y ? gb2(g, GRAPH_ADD, y, t) : t;
@@ -295,7 +124,7 @@ static eas_node *columns(gbuild *g, eas_node *x, const window *w, int64_t groups
     int bd = x->batch_dims, order[GRAPH_MAX_RANK + 4];
     eas_dim images = node_shape(x)[bd], channels = node_shape(x)[bd + 3],
             each = gb_dim(g, EAS_DIM_FLOORDIV, channels, groups);
-    eas_node *y = windows(g, x, bd + 1, w, count);
+    eas_node *y = window_all(g, x, bd + 1, w, count);
     memcpy(shape, node_shape(x), sizeof *shape * (size_t)bd);
     memcpy(shape + bd, (eas_dim[]){images, count[0], count[1], groups, each, w->size[0], w->size[1]},
            sizeof(eas_dim) * 7);
@@ -384,7 +213,7 @@ static eas_status convolved(gbuild *g, eas_node *n, eas_node *x, eas_node *f, ea
     const eas_dim *count = node_logical_shape(n) + 1;
     if (g->st || !x || !f)
         return gb_done(g, NULL, out);
-    if (groups > 1 && few_taps(w) && f->batch_dims == 0 && node_shape(x)[x->rank - 1] == groups &&
+    if (groups > 1 && window_few_taps(w) && f->batch_dims == 0 && node_shape(x)[x->rank - 1] == groups &&
         node_shape(f)[f->rank - 1] == groups)
         return depthwise(g, n, x, f, bias, w, out);
     if (groups == 1 && f->batch_dims == 0)
@@ -396,19 +225,12 @@ static eas_status convolved(gbuild *g, eas_node *n, eas_node *x, eas_node *f, ea
     return finish(g, n, p ? gb_move(g, p, p->batch_dims, p->batch_dims + 1) : NULL, bias, out);
 }
 
-static window window_of(const eas_node *n)
-{
-    window w;
-    memcpy(&w, node_words(n), sizeof w);
-    return w;
-}
-
 eas_status expand_conv2d(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
     window w = window_of(n);
-    eas_node *x =
-        framed(&g, in[0], in[0]->batch_dims + 1, w.before, w.after, gb_int(&g, (eas_dtype)n->dtype, 0));
+    eas_node *x = window_framed(&g, in[0], in[0]->batch_dims + 1, w.before, w.after,
+                                gb_int(&g, (eas_dtype)n->dtype, 0));
     return convolved(&g, n, x, in[1], n->nin > 2 ? in[2] : NULL, &w, node_words(n)[WINDOW_WORDS], out);
 }
 
@@ -420,8 +242,9 @@ eas_node *back_conv2d(gbuild *g, eas_node *n, int i, eas_node *ct)
         return NULL;
     const eas_dim *x = node_logical_shape(node_in(n)[0]);
     for (int k = 0; k < 2; k++) { /* what no window reached at the end */
-        eas_dim used =
-            dim_known(x[1 + k]) ? (node_logical_shape(n)[1 + k] - 1) * w.stride[k] + reach(&w, k) : DIM_NONE;
+        eas_dim used = dim_known(x[1 + k])
+                         ? (node_logical_shape(n)[1 + k] - 1) * w.stride[k] + window_reach(&w, k)
+                         : DIM_NONE;
         w.extra[k] = dim_known(used) ? x[1 + k] + w.before[k] + w.after[k] - used : w.stride[k] == 1 ? 0 : -1;
         if (w.extra[k] < 0 || x[1 + k] == 0 || (w.extra[k] >= w.stride[k] && w.extra[k] >= w.dilation[k]))
             return NULL;
@@ -442,14 +265,14 @@ eas_status make_conv2d_transpose(const graph_call *c, eas_node **out)
     gbuild *g = &r.g;
     window w = {0};
     eas_dim shape[4] = {0};
-    read_pair(&r, "stride", 1, w.stride);
-    read_pair(&r, "dilation", 1, w.dilation);
-    read_padding(&r, &w);
-    read_pair(&r, "output_paddings", 0, w.extra);
+    window_read_pair(&r, "stride", 1, w.stride);
+    window_read_pair(&r, "dilation", 1, w.dilation);
+    window_read_padding(&r, &w);
+    window_read_pair(&r, "output_paddings", 0, w.extra);
     if (g->st)
         return rule_done(&r, NULL, out);
-    need_rank(&r, c->in[0], "x", "(N, H, W, C)");
-    need_rank(&r, c->in[1], "filter", "(H, W, C_out, C)");
+    window_need_rank(&r, c->in[0], "x", "(N, H, W, C)");
+    window_need_rank(&r, c->in[1], "filter", "(H, W, C_out, C)");
     read_filter(&r, &w);
     if (g->st)
         return rule_done(&r, NULL, out);
@@ -463,9 +286,10 @@ eas_status make_conv2d_transpose(const graph_call *c, eas_node **out)
             rule_fail(&r, "output_paddings is %lld; it must be below stride %lld or dilation %lld",
                       (long long)w.extra[i], (long long)w.stride[i], (long long)w.dilation[i]);
         eas_dim spread = gb_dim(g, EAS_DIM_MUL, gb_dim(g, EAS_DIM_SUB, x[1 + i], 1), w.stride[i]);
-        shape[1 + i] = gb_dim(g, EAS_DIM_ADD, spread, reach(&w, i) + w.extra[i] - w.before[i] - w.after[i]);
+        shape[1 + i] =
+            gb_dim(g, EAS_DIM_ADD, spread, window_reach(&w, i) + w.extra[i] - w.before[i] - w.after[i]);
         if (dim_known(x[1 + i]) && (x[1 + i] == 0 || shape[1 + i] < 1))
-            rule_fail(&r, "no %s is left of shape %s with padding %lld and %lld", side[i],
+            rule_fail(&r, "no %s is left of shape %s with padding %lld and %lld", window_side[i],
                       rule_text(c->in[0], (char[128]){0}), (long long)w.before[i], (long long)w.after[i]);
     }
     shape[0] = x[0];
@@ -533,7 +357,7 @@ static eas_node *phase(gbuild *g, eas_node *x, eas_node *f, const window *w, con
         plain.before[i] += from;
         after[i] += gone;
     }
-    return one_product(g, framed(g, x, at, plain.before, after, zero), f, &plain, count);
+    return one_product(g, window_framed(g, x, at, plain.before, after, zero), f, &plain, count);
 }
 
 /* One tensor whose elements along an axis come from each part in turns. */
@@ -585,8 +409,8 @@ eas_status expand_conv2d_transpose(eas_node *n, eas_node *const *in, eas_node **
     for (int i = 0; i < 2; i++) {
         x = spread_out(&g, x, at + i, w.stride[i], zero);
         plain.stride[i] = 1;
-        plain.before[i] = reach(&w, i) - 1 - w.before[i];
-        after[i] = reach(&w, i) - 1 - w.after[i] + w.extra[i];
+        plain.before[i] = window_reach(&w, i) - 1 - w.before[i];
+        after[i] = window_reach(&w, i) - 1 - w.after[i] + w.extra[i];
         if (plain.before[i] < 0 && x) { /* the padding takes more than the window adds */
             x = gb_slice(&g, x, at + i, -plain.before[i],
                          gb_dim(&g, EAS_DIM_ADD, node_shape(x)[at + i], plain.before[i]), 1);
@@ -600,236 +424,6 @@ eas_status expand_conv2d_transpose(eas_node *n, eas_node *const *in, eas_node **
     }
     /* (H, W, C_out, C) to (H, W, C, C_out) */
     f = gb_move(&g, f, in[1]->batch_dims + 3, in[1]->batch_dims + 2);
-    return convolved(&g, n, framed(&g, x, at, plain.before, after, zero), f, n->nin > 2 ? in[2] : NULL,
+    return convolved(&g, n, window_framed(&g, x, at, plain.before, after, zero), f, n->nin > 2 ? in[2] : NULL,
                      &plain, 1, out);
-}
-
-/* ---- pooling: words are the window; flags: ceil mode, padding counts ---- */
-
-/* In ceil mode a last window may reach beyond the edge, if it begins before the padding there. */
-static eas_dim pool_count(gbuild *g, const window *w, int i, eas_dim n)
-{
-    if (!w->flags[0])
-        return window_count(g, w, i, n);
-    window up = *w;
-    up.after[i] += w->stride[i] - 1;
-    eas_dim starts = gb_dim(g, EAS_DIM_FLOORDIV, gb_dim(g, EAS_DIM_ADD, n, w->before[i] - 1), w->stride[i]);
-    return gb_dim(g, EAS_DIM_MIN, window_count(g, &up, i, n), gb_dim(g, EAS_DIM_ADD, starts, 1));
-}
-
-static eas_status make_pool(const graph_call *c, bool average, eas_node **out)
-{
-    rule r = rule_begin(c, 1, 1);
-    window w = {0};
-    eas_dim shape[4] = {0};
-    read_pair(&r, "kernel_size", 1, w.size);
-    read_pair(&r, "stride", 1, w.stride);
-    read_pair(&r, "dilation", 1, w.dilation);
-    read_padding(&r, &w);
-    w.flags[0] = rule_int(&r) != 0;
-    w.flags[1] = average && rule_int(&r) != 0;
-    if (r.g.st)
-        return rule_done(&r, NULL, out);
-    eas_node *x = c->in[0];
-    need_rank(&r, x, "x", "(N, H, W, C)");
-    for (int i = 0; i < 2 && !r.g.st; i++) {
-        eas_dim n = node_logical_shape(x)[1 + i];
-        if (average && (w.before[i] >= reach(&w, i) || w.after[i] >= reach(&w, i)))
-            rule_fail(&r, "padding %lld and %lld is not smaller than a window of %s %lld",
-                      (long long)w.before[i], (long long)w.after[i], side[i], (long long)reach(&w, i));
-        else if (!average && (2 * w.before[i] > reach(&w, i) || 2 * w.after[i] > reach(&w, i)))
-            rule_fail(&r, "padding %lld and %lld is more than half of a window of %s %lld",
-                      (long long)w.before[i], (long long)w.after[i], side[i], (long long)reach(&w, i));
-        shape[1 + i] = pool_count(&r.g, &w, i, n);
-        if (dim_known(n) && shape[1 + i] < 1)
-            too_small(&r, x, &w, i);
-    }
-    if (r.g.st)
-        return rule_done(&r, NULL, out);
-    shape[0] = node_logical_shape(x)[0];
-    shape[3] = node_logical_shape(x)[3];
-    eas_dtype dt = (eas_dtype)x->dtype;
-    dt = average && !dtype_is_float(dt) ? EAS_F32 : dt;
-    eas_dim full[GRAPH_MAX_RANK];
-    memcpy(full, node_shape(x), sizeof *full * x->batch_dims);
-    memcpy(full + x->batch_dims, shape, sizeof shape);
-    int64_t words[WINDOW_WORDS];
-    memcpy(words, &w, sizeof w);
-    return rule_node(&r, dt, x->batch_dims, x->rank, full, WINDOW_WORDS, words, 1, &x, out);
-}
-
-eas_status make_max_pool2d(const graph_call *c, eas_node **out) { return make_pool(c, false, out); }
-eas_status make_avg_pool2d(const graph_call *c, eas_node **out) { return make_pool(c, true, out); }
-
-/* What the last windows reach beyond x and its padding, per axis. */
-static void overhang(gbuild *g, const eas_node *n, const eas_node *x, const window *w, eas_dim out[2])
-{
-    for (int i = 0; i < 2; i++) {
-        int axis = n->batch_dims + 1 + i;
-        eas_dim used =
-            gb_dim(g, EAS_DIM_ADD,
-                   gb_dim(g, EAS_DIM_MUL, gb_dim(g, EAS_DIM_SUB, node_shape(n)[axis], 1), w->stride[i]),
-                   reach(w, i));
-        eas_dim have = gb_dim(g, EAS_DIM_ADD, node_shape(x)[axis], w->before[i] + w->after[i]);
-        out[i] = w->flags[0] ? gb_dim(g, EAS_DIM_MAX, gb_dim(g, EAS_DIM_SUB, used, have), 0) : 0;
-    }
-}
-
-static eas_node *pooled(gbuild *g, const eas_node *n, eas_node *x, const window *w, const int64_t before[2],
-                        const eas_dim after[2], eas_node *fill, uint16_t op)
-{
-    int at = n->batch_dims + 1;
-    eas_node *y = framed(g, x, at, before, after, fill);
-    if (few_taps(w) && !all_beside(w))
-        return joined_taps(g, y, at, w, node_shape(n) + at,
-                           op == GRAPH_REDUCE_MAX ? GRAPH_MAXIMUM
-                           : op == GRAPH_ANY      ? GRAPH_LOGICAL_OR
-                                                  : GRAPH_ADD);
-    y = pool_windows(g, y, at, w, node_shape(n) + at);
-    return y ? gb_reduce(g, op, y, (uint32_t)3 << (y->rank - 2), false) : NULL;
-}
-
-eas_status expand_max_pool2d(eas_node *n, eas_node *const *in, eas_node **out)
-{
-    gbuild g = {0};
-    window w = window_of(n);
-    eas_dtype dt = (eas_dtype)n->dtype;
-    bool truth = dt == EAS_BOOL;
-    eas_dim after[2];
-    overhang(&g, n, in[0], &w, after);
-    for (int i = 0; i < 2; i++)
-        after[i] = gb_dim(&g, EAS_DIM_ADD, after[i], w.after[i]);
-    /* never wins */
-    eas_node *fill = truth              ? gb_int(&g, EAS_BOOL, 0)
-                   : dtype_is_float(dt) ? gb_num(&g, n, -INFINITY)
-                                        : gb_int(&g, dt, dtype_min(dt));
-    return gb_done(&g, pooled(&g, n, in[0], &w, w.before, after, fill, truth ? GRAPH_ANY : GRAPH_REDUCE_MAX),
-                   out);
-}
-
-/* The number of each element of a window, as a tensor of the last two dims. */
-static eas_node *tap_numbers(gbuild *g, const window *w)
-{
-    eas_node *all = gb_iota(g, w->size[0] * w->size[1], EAS_I32);
-    return all ? gb_reshape(g, all, 0, 2, (eas_dim[]){w->size[0], w->size[1]}) : NULL;
-}
-
-static eas_node *spread_over_taps(gbuild *g, eas_node *x)
-{
-    return x ? gb_unsqueeze(g, gb_unsqueeze(g, x, x->rank), x->rank + 1) : NULL;
-}
-
-/* Derivatives: of each window the first largest element is the result, or the first NaN. */
-eas_node *as_max_pool2d(gbuild *g, eas_node *n)
-{
-    window w = window_of(n);
-    eas_dim after[2];
-    eas_node *in = node_in(n)[0];
-    overhang(g, n, in, &w, after);
-    for (int i = 0; i < 2; i++)
-        after[i] = gb_dim(g, EAS_DIM_ADD, after[i], w.after[i]);
-    int at = n->batch_dims + 1;
-    eas_node *y = pool_windows(g, framed(g, in, at, w.before, after, gb_num(g, n, -INFINITY)), at, &w,
-                               node_shape(n) + at);
-    if (!y)
-        return NULL;
-    const uint32_t taps = (uint32_t)3 << (y->rank - 2);
-    eas_node *top = spread_over_taps(g, gb_reduce(g, GRAPH_REDUCE_MAX, y, taps, false)),
-             *number = tap_numbers(g, &w);
-    eas_node *is_top = gb2(g, GRAPH_LOGICAL_OR, gd2(g, GRAPH_EQUAL, y, top), gd2(g, GRAPH_NOT_EQUAL, y, y));
-    eas_node *first = gd_where(g, is_top, number, gb_int(g, EAS_I32, INT32_MAX));
-    first = first ? spread_over_taps(g, gb_reduce(g, GRAPH_REDUCE_MIN, first, taps, false)) : NULL;
-    y = gd_where(g, gd2(g, GRAPH_EQUAL, first, number), y, gd_num(g, n, 0));
-    return y ? gb_reduce(g, GRAPH_REDUCE_SUM, y, taps, false) : NULL;
-}
-
-/* How many elements each window has: those of x and, if they count, of the padding; what ceil mode adds never
- * counts. */
-static eas_node *pool_counts(gbuild *g, const eas_node *n, const eas_node *x, const window *w,
-                             const eas_dim beyond[2], eas_dtype dt)
-{
-    eas_dim shape[GRAPH_MAX_RANK], after[2];
-    int64_t before[2] = {0};
-    int at = n->batch_dims + 1;
-    for (int i = 0; i < n->rank; i++)
-        shape[i] = 1;
-    for (int i = 0; i < 2; i++) {
-        int64_t pad = w->before[i] + w->after[i];
-        shape[at + i] = gb_dim(g, EAS_DIM_ADD, node_shape(x)[at + i], w->flags[1] ? pad : 0);
-        before[i] = w->flags[1] ? 0 : w->before[i];
-        after[i] = gb_dim(g, EAS_DIM_ADD, beyond[i], w->flags[1] ? 0 : w->after[i]);
-    }
-    eas_node *ones = gb_broadcast(g, gb_int(g, dt, 1), n->batch_dims, n->rank, shape);
-    return pooled(g, n, ones, w, before, after, gb_int(g, dt, 0), GRAPH_REDUCE_SUM);
-}
-
-eas_status expand_avg_pool2d(eas_node *n, eas_node *const *in, eas_node **out)
-{
-    gbuild g = {0};
-    window w = window_of(n);
-    eas_dtype dt = graph_compute_dtype((eas_dtype)n->dtype);
-    eas_dim beyond[2], after[2];
-    bool padded = false, ragged = false;
-    overhang(&g, n, in[0], &w, beyond);
-    for (int i = 0; i < 2; i++) {
-        after[i] = gb_dim(&g, EAS_DIM_ADD, beyond[i], w.after[i]);
-        padded |= w.before[i] || w.after[i];
-        ragged |= beyond[i] != 0;
-    }
-    eas_node *x = gb_typed(&g, in[0], dt);
-    eas_node *sum = pooled(&g, n, x, &w, w.before, after, gb_int(&g, dt, 0), GRAPH_REDUCE_SUM);
-    bool counted = ragged || (padded && !w.flags[1]);
-    eas_node *count =
-        counted ? pool_counts(&g, n, in[0], &w, beyond, dt) : gb_int(&g, dt, w.size[0] * w.size[1]);
-    return gb_done(&g, gb_typed(&g, gb2(&g, GRAPH_DIV, sum, count), (eas_dtype)n->dtype), out);
-}
-
-/* ---- windows themselves ---- */
-
-/* Sliding windows over some axes: their sizes come as new dims at the end. */
-eas_status make_window(const graph_call *c, eas_node **out)
-{
-    rule r = rule_begin(c, 1, 1);
-    const int64_t *axes, *size, *stride, *dilation;
-    eas_dim shape[2 * GRAPH_MAX_RANK];
-    int64_t words[1 + 3 * GRAPH_MAX_RANK];
-    uint32_t seen = 0;
-    if (r.g.st)
-        return rule_done(&r, NULL, out);
-    eas_node *x = c->in[0];
-    int n = rule_list(&r, &axes), counts[3];
-    counts[0] = rule_list(&r, &size);
-    counts[1] = rule_list(&r, &stride);
-    counts[2] = rule_list(&r, &dilation);
-    for (int i = 0; i < 3; i++)
-        if (n < 0 || n > GRAPH_MAX_RANK || counts[i] != n)
-            rule_fail(&r, "sizes, strides and dilations for each of %d axes are wanted", n);
-    if (r.g.st)
-        return rule_done(&r, NULL, out);
-    memcpy(shape, node_shape(x), sizeof *shape * x->rank);
-    words[0] = n;
-    for (int i = 0; i < n && !r.g.st; i++) {
-        int axis = rule_axis_of(&r, x, axes[i]);
-        if (seen >> axis & 1)
-            rule_fail(&r, "axis %lld is there twice", (long long)axes[i]);
-        if (size[i] < 1 || stride[i] < 1 || dilation[i] < 1)
-            rule_fail(&r, "size %lld, stride %lld and dilation %lld must be above 0", (long long)size[i],
-                      (long long)stride[i], (long long)dilation[i]);
-        if (r.g.st)
-            break;
-        seen |= (uint32_t)1 << axis;
-        eas_dim room = gb_dim(&r.g, EAS_DIM_SUB, node_shape(x)[axis],
-                              gb_dim(&r.g, EAS_DIM_MUL, size[i] - 1, dilation[i]));
-        shape[axis] =
-            gb_dim(&r.g, EAS_DIM_MAX,
-                   gb_dim(&r.g, EAS_DIM_ADD,
-                          gb_dim(&r.g, EAS_DIM_FLOORDIV, gb_dim(&r.g, EAS_DIM_SUB, room, 1), stride[i]), 1),
-                   0);
-        shape[x->rank + i] = size[i];
-        words[1 + 3 * i] = axis;
-        words[2 + 3 * i] = stride[i];
-        words[3 + 3 * i] = dilation[i];
-    }
-    return rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank + n, shape, 1 + 3 * n, words, 1, &x,
-                     out);
 }

@@ -168,7 +168,7 @@ eas_status expand_hann_window(eas_node *n, eas_node *const *in, eas_node **out)
         gb2(&g, GRAPH_DIV, gb2(&g, GRAPH_MUL, i, gb_num(&g, i, 6.283185307179586)), gb_size(&g, period, dt));
     eas_node *half = gb_num(&g, i, 0.5),
              *y = gb2(&g, GRAPH_SUB, half, gb2(&g, GRAPH_MUL, half, gb1(&g, GRAPH_COS, turn)));
-    if (num == 1 || !dim_known(num)) /* a window of one element lets it pass */
+    if (num == 1 || !dim_known(num)) /* the only element of a window of size 1 is 1 */
         y = gb3(&g, GRAPH_WHERE, gb2(&g, GRAPH_EQUAL, gb_size(&g, num, dt), gb_num(&g, i, 1)),
                 gb_num(&g, i, 1), y);
     return gb_done(&g, gb_typed(&g, y, (eas_dtype)n->dtype), out);

@@ -457,7 +457,7 @@ eas_status expand_roll(eas_node *n, eas_node *const *in, eas_node **out)
     return gb_done(&g, gb_reshape(&g, x, bd, n->rank, node_shape(n)), out);
 }
 
-/* Rolled back. */
+/* The cotangent is rolled the other way. */
 eas_node *back_roll(gbuild *g, eas_node *n, int i, eas_node *ct)
 {
     int64_t words[4 * GRAPH_MAX_RANK];

@@ -72,7 +72,7 @@ eas_status make_matmul(const graph_call *c, eas_node **out)
     eas_dtype dt = common(x, y);
     if (g->st)
         return rule_done(&r, NULL, out);
-    /* the common case needs no other node */
+    /* the common case: no reshape or cast is needed */
     if (lx > 1 && ly > 1 && x->batch_dims == 0 && y->batch_dims == 0 && dt != EAS_BOOL) {
         eas_dim shape[GRAPH_MAX_RANK];
         int rank = product_shape(&r, x, y, shape);

@@ -42,7 +42,7 @@ static bool all_alike(const graph_call *c, int first, eas_dtype dt)
     return true;
 }
 
-/* Nothing to bring together: the way most calls go. */
+/* The common case: dtypes, batch dims and shapes agree already, and nothing needs a cast or a reshape. */
 static eas_status alike(const graph_call *c, eas_dtype result, eas_node **out)
 {
     return node_new(c->op, result, c->in[0]->batch_dims, c->in[0]->rank, node_shape(c->in[0]), 0, NULL,

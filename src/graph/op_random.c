@@ -208,8 +208,7 @@ eas_status make_fold_in(const graph_call *c, eas_node **out)
     return st;
 }
 
-/* Data moves the seed by odd steps, so different data give different seeds; the new key is drawn from there.
- */
+/* seed + data * (an odd number) differs for different data; the new key is drawn with that as its seed. */
 eas_status expand_fold_in(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};

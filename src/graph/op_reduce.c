@@ -214,7 +214,7 @@ eas_status expand_mean(eas_node *n, eas_node *const *in, eas_node **out)
     return finish(&g, n, mean_of(&g, x, axes_of(n, 1), node_words(n)[0] != 0), out);
 }
 
-/* In two passes: the mean, then the squares of what is left. */
+/* In two passes: the mean, then the sum of squared differences from it. */
 static eas_node *variance(gbuild *g, eas_node *n, eas_node *in)
 {
     uint32_t axes = axes_of(n, 2);

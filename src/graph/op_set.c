@@ -24,7 +24,7 @@ static eas_node *running_sum(gbuild *g, eas_node *x)
     return gb_apply(g, GRAPH_CUMSUM, 1, &x, 2, (int64_t[]){0, 0});
 }
 
-/* How many are asked for: not more than there are elements. */
+/* The attribute `size`: how many places are wanted, at most as many as there are elements. */
 static eas_dim read_size(rule *r)
 {
     int64_t n = rule_int(r);

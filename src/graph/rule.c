@@ -228,7 +228,8 @@ eas_dim gb_product(gbuild *g, int n, const eas_dim *d)
     return g->st ? 0 : p;
 }
 
-/* The last index of 0 .. d: whoever lowers sees an index, so nothing of that length is made. */
+/* A symbolic size is recorded as the last element of the range 0 .. d. The lowering computes that element
+ * from its index alone, so the range itself is never in memory. */
 eas_node *gb_size(gbuild *g, eas_dim d, eas_dtype dt)
 {
     if (dim_known(d))

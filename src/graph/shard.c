@@ -13,7 +13,7 @@
 static uint16_t new_factor(eas_shard_rule *r, eas_dim size, eas_factor_kind kind)
 {
     if (r->nfactors == EAS_MAX_FACTORS)
-        return EAS_MAX_FACTORS; /* a rule of so many dims: what is left over has none */
+        return EAS_MAX_FACTORS; /* the table is full: further dims get no factor and are not cut */
     r->factors[r->nfactors].size = size;
     r->factors[r->nfactors].kind = kind;
     return (uint16_t)r->nfactors++;
@@ -513,7 +513,7 @@ static uint32_t still_partial(const eas_node *n, const uint32_t *p)
     }
 }
 
-/* Whether a dim may be added to, and how urgent it is, is as the input has it that the dim comes from. */
+/* Each dim of the result has the open flag and the priority of the input's dim that it comes from. */
 static void inherit_flags(const eas_shard_rule *r, eas_spec *const *specs, eas_spec *out)
 {
     for (int d = 0; d < out->rank; d++) {
@@ -615,7 +615,7 @@ static eas_status infer_plain(inferring *w, eas_node *n, int depth)
     for (int i = 0; i < n->nin && !st; i++)
         st = infer(w, node_in(n)[i], depth);
     graph_kind kind = node_kind(n);
-    /* nobody knows how its results lie */
+    /* how results of calls, loops and branches lie does not follow from their inputs */
     bool opaque = kind == KIND_CALL || kind == KIND_CONTROL || kind == KIND_RESULT;
     for (int i = 0; i < n->nin && !st && !opaque; i++) {
         known *x = look(w, node_in(n)[i]);
@@ -669,7 +669,8 @@ static eas_status infer_called(inferring *w, eas_node *n, int depth, bool *done)
     return st;
 }
 
-/* One operation makes few nodes; anything deeper is not of this one. */
+/* Bounds the walk below a node: the expansion of one operation is never that deep, so a deeper chain belongs
+ * to other operations, whose specs the caller knows. */
 enum { DEEPEST = 200 };
 static eas_status infer(inferring *w, eas_node *n, int depth)
 {

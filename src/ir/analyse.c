@@ -243,7 +243,7 @@ bool *ir_uniform(const eas_ir *ir, unsigned how, arena *mem)
     if (!s.u || !s.stack || !s.div)
         return NULL;
     if (!well_formed(ir) || !regions_match(ir, s.stack, s.div))
-        return s.u; /* nothing is known to be uniform; the verifier will say what is wrong */
+        return s.u; /* ill-formed: nothing counts as uniform, and the verifier will report what is wrong */
     bool thread = ir_analyse(ir).mode == EAS_MODE_THREAD;
     for (uint32_t v = 1; v < ir->nvals; v++)
         s.u[v] = thread || !ir->vals[v].type.rank ||

@@ -2,11 +2,15 @@
  * and wrong elements.
  *
  * The kernel runs on the interpreter under a watch. Shadow memory remembers who touched an element last. Two
- * accesses are ordered if one program makes both, and either one thread does, or a barrier lies between them;
- * or if who made the first released it by a fence later, and who makes the second has passed an acquire fence
- * before (which atomic told it so is not looked at). Any other two race unless both read or both are atomic.
- * Programs run one after the other and never come back, so a few accesses of an element tell all: per kind of
- * access those of two threads of the present program since its last barrier, and one of an earlier program.
+ * accesses are ordered if
+ *
+ *   - one program makes both, and either one thread makes both or a barrier lies between them
+ *   - the program of the first passed a release fence after it, and the program of the second an acquire
+ * fence before it (the atomic by which the one learned of the other is not looked at)
+ *
+ * Any other two accesses race unless both read or both are atomic. Programs run one after the other, so it is
+ * enough to remember a few accesses of each element: per kind of access those of two threads of the present
+ * program since its last barrier, and one of an earlier program.
  */
 #include "interp.h"
 

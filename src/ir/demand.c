@@ -1,7 +1,8 @@
 /* demand.c: loads read only what some store needs.
  *
- * A kernel may mask its stores and leave the loads that feed them alone: rows that are not there are computed
- * from what happens to lie behind the matrix, and thrown away. Nothing of it can be seen, so it is no error.
+ * A kernel may mask its stores but not the loads that feed them. Rows beyond the end of a matrix are then
+ * computed from whatever memory lies there, and the results are not stored. Nothing of it can be seen, so it
+ * is no error.
  * Where a launch cannot be proved to stay inside its arguments, this form of the kernel runs: every load (and
  * block dot) also takes the mask of the stores that its lanes end up in.
  *

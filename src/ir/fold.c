@@ -1,15 +1,15 @@
 /* fold.c: reductions and scans along an axis of a block.
  *
- * The order is part of the meaning, so that every device gives the same bits.
- *   reduce_*, scan_* along an axis that has others behind it: one element after the other.
- *   reduce_* along the last axis (but for axes of length 1): element i joins the running result i % 64 (i %
- *   32 of 8-byte dtypes); then, with p the
- *     largest power of two not above the number of running results, those from p on join the first ones, and
- *     the upper half joins the lower until one is left.
- *   scan_* along the last axis: in chunks of 16; within one, for s = 1, 2, 4, 8 every element i >= s is
- *   joined with the element s before it; then all
- *     of them with the last result of the chunk before.
- *   folds with a function of the user's: that same halving, of all elements.
+ * The order is part of the meaning, so that every device gives the same bits:
+ *
+ *   reduce_*, scan_* along an axis that has others behind it
+ *       one element after the other
+ *   reduce_* along the last axis (axes of length 1 behind it do not count)
+ *       element i joins running result i % 64 (i % 32 of 8-byte dtypes). Then, with p the largest power of
+ * two not above the number of running results, those from p on join the first ones, and the upper half joins
+ * the lower half until one is left scan_* along the last axis in chunks of 16. Within a chunk, for s = 1, 2,
+ * 4, 8 every element i >= s is joined with the element s before it; then all of them are joined with the last
+ * result of the chunk before folds with a function of the user's the same halving, of all elements
  */
 #include "ir.h"
 
@@ -170,7 +170,7 @@ eas_value eas_builder_arg_reduce(eas_builder *b, int want_max, eas_value x, int 
     uint32_t best = eas_builder_reduce(b, want_max ? IR_MAX : IR_MIN, x, axis);
     if (b->status)
         return 0;
-    /* positions in 32 bits: of those a vector has more, and few machines have a minimum of 64 */
+    /* positions in 32 bits: a vector holds twice as many as in 64, and few CPUs have a 64-bit minimum */
     ir_type t = type_of(b, x), kept = with_dim(t, axis, 1), at = ir_with_dtype(t, EAS_I32);
     best = irb_to(b, IR_BROADCAST, t, irb_to(b, IR_RESHAPE, kept, best));
     uint32_t hit = irb_op(b, IR_EQ, x, best, 0);

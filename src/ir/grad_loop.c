@@ -119,7 +119,7 @@ static uint32_t local_place(gradder *g, const grad_local *l)
              : g_op(g, IR_ADD, irb_to(g->w.b, IR_BROADCAST, t, l->start), irb_typed(g->w.b, IR_ARANGE, t, 0));
 }
 
-/* Is the length of the tape the caller's word, not known from the bounds? */
+/* Is the length of the tape a number that the caller gives, rather than one that follows from the bounds? */
 static bool may_overrun(const gradder *g, uint32_t loop)
 {
     return most_trips(g, loop) && (g->w.from->insns[loop].op == IR_WHILE || g->opt->max_trips);

@@ -1,9 +1,10 @@
 /* grad_rule.c: the derivative of one instruction: partial derivatives from grad.def, and transposes of what
  * only moves or adds up elements.
  *
- * A product of a cotangent and a partial derivative that may be infinite is 0 where the cotangent is 0: lanes
- * that a mask turns off still compute, on zeros, and a NaN of theirs would spread to all lanes in the next
- * sum; and where 1 / (1 + exp(-x)) is 0 because the exponential overflows, so is its derivative.
+ * A product of a cotangent and a partial derivative that may be infinite is 0 where the cotangent is 0. Two
+ * cases need that: lanes that a mask turns off still compute, on zeros, and a NaN of theirs would spread to
+ * all lanes in the next sum; and where 1 / (1 + exp(-x)) is 0 because the exponential overflows, its
+ * derivative is 0 as well.
  */
 #include "grad.h"
 

@@ -3,10 +3,11 @@
  * No device knows how to print. ir_printed turns each print into a place taken from a counter and stores into
  * a buffer of records, two parameters that launches add to the caller's; afterwards the host puts records in
  * order and writes them. A record is `stride` words of 32 bits:
- *   program (low, high), which print, thread; then the lanes of the mask, if it is a block, and of each
- *   value, low word first
- * Under threads each writes a record of its own, and those of one program that belong together are joined
- * here.
+ *
+ *   program (low, high), which print, thread; lanes of the mask, if it is a block; lanes of each value
+ *
+ * with the low word first. In thread mode each thread writes a record of its own, and the records of one
+ * program that belong to one print are joined here.
  */
 #include "interp.h"
 

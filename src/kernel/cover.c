@@ -14,8 +14,8 @@
  */
 #include "kernel.h"
 
-/* Does the kernel take apart what it does by its block? Some value that depends on program_id(0) is then
- * multiplied by a multiple of the block. With a block of 1, programs are elements, unless each of them has N
+/* Does each program own a block of elements? Then some value that depends on program_id(0) is multiplied by a
+ * multiple of the block. With a block of 1, programs are elements, unless each of them has N
  * of its own. */
 static bool by_blocks(const eas_ir *ir, int64_t block, int size_n, const bool *pid)
 {
@@ -45,7 +45,7 @@ bool cover_doubtful(const eas_kernel *k)
     if (pid)
         doubt = !by_blocks(k->ir, k->info.block, k->size_n, pid);
     for (uint32_t i = 0; doubt && i < k->ir->ninsns; i++)
-        if (k->ir->insns[i].op == IR_NUM_PROGRAMS) /* it sees to it itself */
+        if (k->ir->insns[i].op == IR_NUM_PROGRAMS) /* the kernel works with any number of programs */
             doubt = false;
     arena_free(&mem);
     return doubt;

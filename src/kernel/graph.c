@@ -436,7 +436,7 @@ eas_status eas_capture_bind(eas_capture *g, const char *name, const eas_arg *arg
 
 static void release_graph(void *g) { eas_capture_release(g); }
 
-/* now: of someone who waits, and holds no lock of his; NULL: nobody does. */
+/* now: the options of a caller that waits, without the host program's lock; NULL: no caller waits. */
 static eas_status give_steps(eas_capture *g, dev_queue *q, const eas_launch *now)
 {
     eas_device *d = g->d;

@@ -389,8 +389,9 @@ static eas_status emit(const eas_ir *wide, const eas_ir *narrow, const char *for
         return eas_ir_text(wide, 0, out);
     if (!strcmp(form, "plan") || !strcmp(form, "llvm") || !strcmp(form, "asm"))
         return machine_text(wide, form, out);
-    if (!strcmp(form, "msl") || !strcmp(form, "opencl"))
-        return source_text(narrow, !strcmp(form, "msl") ? GEN_MSL : GEN_OPENCL, out);
+    gen_dialect dialect;
+    if (gen_dialect_find(form, &dialect))
+        return source_text(narrow, dialect, out);
     return base_fail(EAS_ERR_VALUE, "unknown form \"%s\"; there are ir, msl, opencl, plan, llvm and asm",
                      form);
 }

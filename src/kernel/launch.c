@@ -499,7 +499,7 @@ static eas_status run_fetched(eas_stream *s, eas_kernel *k, const eas_arg *args,
 {
     eas_device *d = eas_stream_device(s);
     eas_launch quiet = o ? *o : (eas_launch){0};
-    quiet.interrupted = NULL; /* copies into memory of ours may not go on by themselves */
+    quiet.interrupted = NULL; /* copies into this function's memory must end before it returns */
     eas_status st = stream_wait(s, o);
     stage *g = st ? NULL : stage_new(k, args, &r->p, false);
     if (!g)

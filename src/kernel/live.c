@@ -105,7 +105,7 @@ eas_status eas_live_begin(eas_builder *b, const eas_arg *args, int nargs, const 
     int64_t grid[3];
     if (!st)
         st = live_begin(b, &host);
-    if (!st && l->opts.has_grid) /* nothing of the body is needed to know it */
+    if (!st && l->opts.has_grid) /* the grid is known before the body has run */
         st = live_grid(b, grid);
     if (st && !live_host(b))
         free(l);

@@ -55,7 +55,7 @@ static eas_status begin(const eas_kernel *k, const eas_device *d, const eas_arg 
     p->opts.has_grid = 1;
     p->opts.async = 0;
     if (!d->host_memory)
-        p->opts.interrupted = NULL; /* it may not go on writing to memory of ours */
+        p->opts.interrupted = NULL; /* an interrupted launch would go on writing to the records */
     if (!(p->words = malloc(words * sizeof *p->words)))
         return base_fail_oom(words * sizeof *p->words);
     memcpy(p->args, args, (size_t)nargs * sizeof *args);

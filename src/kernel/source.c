@@ -4,13 +4,15 @@
 
 enum { SPMD_GROUP = 32 };
 
+/* The language of a form, and the device that compiles it. */
 static eas_status dialect_of(const char *form, gen_dialect *d, eas_device **device)
 {
-    *d = !strcmp(form, "msl") ? GEN_MSL : GEN_OPENCL;
-    *device = *d == GEN_MSL ? &dev_metal : &dev_opencl;
-    return *d == GEN_MSL || !strcmp(form, "opencl")
-             ? EAS_OK
-             : base_fail(EAS_ERR_VALUE, "no source text \"%s\"; there are msl and opencl", form);
+    for (int i = 0; gen_dialect_find(form, d) && i < eas_device_count(); i++) {
+        const char *text = eas_device_facts_get(*device = eas_device_at(i)).text;
+        if (text && !strcmp(text, form))
+            return EAS_OK;
+    }
+    return base_fail(EAS_ERR_VALUE, "no source text \"%s\"; there are msl and opencl", form);
 }
 
 static unsigned ir_bits(int variant) { return IR_FORM_TEXT | (variant & FORM_NARROW ? IR_FORM_NARROW : 0); }

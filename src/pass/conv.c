@@ -1,10 +1,10 @@
 /* conv.c: the windows of a convolution as rows of a matrix that need no copy, in the product and in the
  * gradient of its filter.
  *
- * Images lie as (..., H, W, C), so what a window sees of one row of the image are neighbours in memory,
- * however many pixels it has: a window over W * C as one dim. Then the left factor of a convolution's product
- * is (..., H_out, W_out, taps down, taps across * C), joined to two dims, and lowering reads its rows where
- * they lie (lower_conv.c).
+ * Images lie as (..., H, W, C), so the elements of one row of a window are neighbours in memory: that row is
+ * a window over one dim of W * C elements. Then the left factor of a convolution's product is (..., H_out,
+ * W_out, taps down, taps across * C), joined to two dims, and lowering reads its rows where they lie
+ * (lower_conv.c).
  */
 #include "pass.h"
 
@@ -155,8 +155,8 @@ static int64_t parts_of(int64_t images)
     return n;
 }
 
-/* A reshape of what is in memory: it is not taken through what computes it, which others use in its own
- * shape. */
+/* x, which is in memory, in another shape. The reshape is not moved in front of the nodes that compute x (as
+ * pass_add would), since other nodes use x in its own shape. */
 static uint32_t in_parts(pgraph *g, uint32_t x, const eas_dim *shape)
 {
     while (pass_at(g, x)->kind == KIND_RESHAPE)

@@ -1,8 +1,8 @@
 /* flatten.c: from recorded nodes to a list: the walk that finds and hashes what a run needs, and the building
  * of the list.
  *
- * The walk is what every evaluation pays, so it does little: inputs first, without recursion, one visit a
- * node, two running hashes. The same structure over other data gives the same key; what data there is,
+ * Every evaluation pays for the walk, so it does little: it visits each node once, inputs first and without
+ * recursion, and keeps two running hashes. The same structure over other data gives the same key; the data,
  * numbers included, is collected on the way.
  */
 #include "pass.h"
@@ -202,7 +202,7 @@ static uint32_t given_as(const flat *f, const eas_node *n)
     return n->mark < f->w->order.len ? f->w->number.at[n->mark] : PARAM_NONE;
 }
 
-/* Operations of one kind that differ in how they are asked for are one here. */
+/* Operations that differ only in their name for users (squeeze, reshape) are one operation here. */
 static uint16_t plain_op(const eas_node *n)
 {
     switch (node_kind(n)) {
@@ -215,8 +215,9 @@ static uint16_t plain_op(const eas_node *n)
     }
 }
 
-/* Does more than one node read it? Known of what was recorded; expansions use what they make once or not for
- * long. */
+/* Does more than one node read it? Counted for recorded nodes only; nodes of an expansion are mostly read
+ * once.
+ */
 static bool has_users(const flat *f, const eas_node *n)
 {
     return n->epoch == f->w->epoch && n->mark < f->w->order.len && f->users[n->mark] > 1;

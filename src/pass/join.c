@@ -7,7 +7,7 @@
  */
 #include "pass.h"
 
-enum { LEAST = 4096 }; /* elements from which on it pays */
+enum { LEAST = 4096 }; /* with fewer elements the update is as fast */
 
 /* The one axis along which x is smaller than p, if what is asked of it holds; else -1. */
 static int changed_axis(const pnode *p, const pnode *x)

@@ -1,8 +1,8 @@
 /* rows.c: a sum of products x_b^T y_b over a batch is one product of all their rows: the gradient of a matrix
  * that many rows were multiplied with.
  *
- * The rows of x and y are joined by a reshape of what is in memory; it is not taken through what computes
- * them, which others use in its own shape.
+ * The rows of x and y are joined by a reshape of their memory. The reshape is not moved in front of the nodes
+ * that compute x and y, since other nodes use these in their own shape.
  */
 #include "pass.h"
 

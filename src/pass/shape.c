@@ -41,7 +41,7 @@ static bool over_product(const pgraph *g, const pnode *z, int depth)
     return false;
 }
 
-/* Is x a reshape that p is better computed in front of? */
+/* Is x a reshape that should come after p instead of before it? */
 static bool leads(const pgraph *g, const pnode *x, const pnode *p)
 {
     if (x->kind != KIND_RESHAPE || !pass_same_shape(x, p))

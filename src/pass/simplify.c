@@ -141,7 +141,7 @@ bool pass_is_const(const pgraph *g, uint32_t i, double *v)
     return true;
 }
 
-/* Numbers alone: one instruction is what the kernel would do. */
+/* An element-wise node of numbers alone, computed now with the instruction that the kernel would have. */
 static uint32_t fold(pgraph *g, const pnode *p)
 {
     int64_t args[3] = {0}, r;
@@ -403,8 +403,7 @@ static uint32_t in_memory(pgraph *g, uint32_t i)
     return intern(g, &a);
 }
 
-/* Kernels of the user's, loops and branches read memory; what is a number stays one where a number is wanted.
- */
+/* The inputs of calls, loops and branches must be in memory, but for those that are passed as numbers. */
 static uint32_t solid_call(pgraph *g, const pnode *p)
 {
     uint32_t *in = arena_alloc(&g->mem, sizeof *in * (size_t)(p->nin + 1));
@@ -482,7 +481,7 @@ static uint32_t nothing(pgraph *g, const pnode *p)
     return zeros(g, p);
 }
 
-/* The largest of one is the first. */
+/* argmax and argmin over one element are 0. */
 static uint32_t simple_arg(pgraph *g, const pnode *p)
 {
     return pass_at(g, p->in[0])->shape[p->words[1]] == 1 ? zeros(g, p) : 0;

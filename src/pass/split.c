@@ -1,8 +1,9 @@
 /* split.c: reductions in two stages where one would leave the machine idle or jump through memory.
  *
- * Long rows, few of them: each is cut into parts that are reduced side by side, then the parts. Columns:
- * bands of rows first, so that memory is read nearly in its order. Counts are summed up in bytes first. How a
- * reduction is cut depends on its sizes alone, never on the number of threads: bits stay the same.
+ * Few long rows: each is cut into parts that are reduced side by side, and then the results of the parts are
+ * reduced. Columns: bands of rows are reduced first, so that memory is read nearly in its order. Counts (sums
+ * of truth values) are summed in bytes first. How a reduction is cut depends on its sizes alone, never on the
+ * number of threads, so the bits of the result are the same on any machine.
  */
 #include "pass.h"
 
@@ -46,7 +47,7 @@ static uint32_t in_parts(pgraph *g, const pnode *p, int axis, int64_t part)
         return 0;
     memcpy(shape, from->shape, sizeof *shape * (size_t)rank);
     if (parts * part != n) {
-        /* adds nothing */
+        /* padding with the identity element does not change the result */
         uint32_t fill =
             pass_const(g, (eas_dtype)p->dtype, graph_neutral(graph_rows[p->op].ir, (eas_dtype)p->dtype));
         shape[axis] = parts * part;

@@ -1,8 +1,9 @@
 /* thin.c: products of a vector and a matrix, and of integers.
  *
- * They wait for memory, so the matrix should be read once, in its order, by all threads. Where its rows are
- * multiplied with the vector, each is a sum of products element by element. Where its columns are, bands of
- * rows are products of their own, which are added up: how many follows from the sizes alone, never from the
+ * A product of a vector and a matrix is limited by memory, so the matrix should be read once, in the order of
+ * memory, by all threads. If the rows of the matrix are multiplied with the vector, each result is a sum of
+ * products element by element. If its columns are, the matrix is cut into bands of rows: each is a product of
+ * its own, and the products are added. The number of bands follows from the sizes alone, never from the
  * number of threads.
  */
 #include "pass.h"

@@ -210,7 +210,7 @@ static void unread_results_are_not_computed(void **state)
 
 static void long_chains(void **state)
 {
-    enum { N = 300000 };
+    enum { N = 150000 }; /* more than a chain may have before it is computed (LONGEST in realize.c) */
     (void)state;
     eas_node *a = tensor(1, 8, ramp), *x = eas_node_retain(a), *one = number(1);
     for (int i = 0; i < N; i++) {
@@ -218,7 +218,7 @@ static void long_chains(void **state)
         eas_node_release(x);
         x = y;
     }
-    assert_true(eas_lazy_stats_get().live_nodes < 250000);
+    assert_true(eas_lazy_stats_get().live_nodes < 140000);
     float want[8];
     for (int i = 0; i < 8; i++) {
         want[i] = ramp(i);

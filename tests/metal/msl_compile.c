@@ -265,6 +265,14 @@ static const char *target_options(void)
     return "-DEAS_SHIM_BASE_CPU";
 }
 
+/* The option by which clang makes code for the machine of this process. Only an emulated one differs from
+ * clang's default; -g0 says nothing new. */
+#if defined(__aarch64__) && defined(__linux__)
+#define MACHINE "--target=aarch64-linux-gnu"
+#else
+#define MACHINE "-g0"
+#endif
+
 /* The shim is part of what a result depends on. */
 static uint64_t hash(uint64_t h, const char *s)
 {
@@ -289,12 +297,16 @@ static uint64_t shim_hash(void)
     return known = h;
 }
 
+/* A batch of many small kernels takes much longer to optimise than to run. */
+enum { BATCH = 8 };
+static const char *level_for(int n) { return n > BATCH ? "-O0" : "-O1"; }
+
 static text whole_text(const char *const *texts, int n, bool fast_math)
 {
     text out = {0}, table = {0};
     put(&table, "");
-    putf(&out, "// shim %016llx, %s, %s math\n", (unsigned long long)shim_hash(), target_options(),
-         fast_math ? "fast" : "exact");
+    putf(&out, "// shim %016llx, %s, %s, %s, %s math\n", (unsigned long long)shim_hash(), MACHINE,
+         level_for(n), target_options(), fast_math ? "fast" : "exact");
     put(&out,
         "#include \"msl.h\"\n#include <metal_stdlib>\n#include <metal_simdgroup_matrix>\nusing metal::uint3;\n");
     for (int i = 0; i < n; i++)
@@ -343,14 +355,14 @@ static int run_clang(const char *const *argv, char **said)
     "-x", "c++", "-std=c++17", "-isystem", EAS_SHIM_DIR, "-I", EAS_SHIM_DIR "/..", \
         "-Wno-unknown-attributes", "-Wno-unknown-pragmas"
 
-static int compile_file(const char *from, const char *to, bool fast_math, char **said)
+static int compile_file(const char *from, const char *to, const char *level, bool fast_math, char **said)
 {
     const char *argv[] = {clang(),
                           COMMON,
                           "-shared",
                           "-fPIC",
-                          "-O1",
-                          "-g0",
+                          level,
+                          MACHINE,
                           "-fvisibility=hidden",
                           "-fno-exceptions",
                           "-fno-rtti",
@@ -427,12 +439,13 @@ int msl_spaces(const char *const *texts, int n)
     return rc;
 }
 
+/* SPIR has every extension of the language, where the target of this machine may have none (AArch64). */
 int opencl_syntax(const char *cl)
 {
     char path[64];
     temporary(path, ".cl");
-    const char *argv[] = {clang(), SYNTAX, "-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header",
-                          path,    NULL};
+    const char *argv[] = {clang(),         SYNTAX,    "--target=spir64-unknown-unknown", "-x", "cl",
+                          "-cl-std=CL1.2", "-Xclang", "-finclude-default-header",        path, NULL};
     return check_text(cl, argv, path);
 }
 
@@ -475,14 +488,15 @@ static bool write_all(const char *path, const text *t)
 }
 
 /* Compiles beside and renames: another process sees all of it or nothing. */
-static bool make_cached(const char *cc, const char *so, const text *t, bool fast_math, char **error)
+static bool make_cached(const char *cc, const char *so, const text *t, const char *level, bool fast_math,
+                        char **error)
 {
     char new_cc[640], new_so[640];
     static _Atomic int counter;
     int id = counter++;
     snprintf(new_cc, sizeof new_cc, "%s.%d.%d.cc", cc, (int)getpid(), id);
     snprintf(new_so, sizeof new_so, "%s.%d.%d.so", so, (int)getpid(), id);
-    bool ok = write_all(new_cc, t) && !compile_file(new_cc, new_so, fast_math, error) &&
+    bool ok = write_all(new_cc, t) && !compile_file(new_cc, new_so, level, fast_math, error) &&
               !rename(new_so, so) && !rename(new_cc, cc);
     unlink(new_cc);
     unlink(new_so);
@@ -525,7 +539,7 @@ msl_lib *msl_compile(const char *const *texts, int n, bool fast_math, char **err
     snprintf(cc, sizeof cc, "%s/%016llx.cc", dir, (unsigned long long)key);
     snprintf(so, sizeof so, "%s/%016llx.so", dir, (unsigned long long)key);
     msl_lib *lib = NULL;
-    if (is_cached(cc, so, t.at) || make_cached(cc, so, &t, fast_math, error))
+    if (is_cached(cc, so, t.at) || make_cached(cc, so, &t, level_for(n), fast_math, error))
         lib = open_lib(so, error);
     free(t.at);
     return lib;

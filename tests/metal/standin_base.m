@@ -250,7 +250,8 @@ static void into_pool(id x)
     return class_respondsToSelector(isa, sel);
 }
 
-/* The shell of a dead object stays a while, as a zombie, so that a message to it is told from one to a living one. */
+/* The shell of a dead object stays a while, as a zombie, so that a message to it is told from one to a
+ * living one. */
 - (void)dealloc
 {
     enum { GRAVES = 1024 };

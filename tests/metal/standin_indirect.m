@@ -1,4 +1,5 @@
-/* standin_indirect.m: command buffers that are filled once and executed many times, and what their commands must not be told. */
+/* standin_indirect.m: command buffers that are filled once and executed many times, and what their
+ * commands must not be told. */
 #include "standin.h"
 
 #include <stdio.h>

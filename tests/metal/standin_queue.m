@@ -1,4 +1,5 @@
-/* standin_queue.m: command queues, each with a thread that runs its command buffers in order; encoders, and what they must not be told. */
+/* standin_queue.m: command queues, each with a thread that runs its command buffers in order; encoders,
+ * and what they must not be told. */
 #include "standin.h"
 
 #include <errno.h>
@@ -97,7 +98,8 @@ static void run_kernel(EASCommandBuffer *b, const msl_kernel *k, const standin_b
         standin_report("%s", why);
 }
 
-/* Commands between two barriers have no order: the last one runs first, so that whoever relies on one finds out. */
+/* Commands between two barriers have no order: the last one runs first, so that whoever relies on one
+ * finds out. */
 static void run_indirect(EASCommandBuffer *b, const command *c)
 {
     EASIndirectCommand **all = c->indirect->commands + c->range.location;
@@ -139,7 +141,8 @@ static const struct {
     {"pagefault", "Caused GPU Address Fault Error (0000000b:kIOGPUCommandBufferCallbackErrorPageFault)", MTLCommandBufferErrorPageFault},
 };
 
-/* Decided when a buffer is committed, so that the order does not depend on threads: 1 + which of the above, or 0. */
+/* Decided when a buffer is committed, so that the order does not depend on threads: 1 + which of the
+ * above, or 0. */
 static int choose_fault(void)
 {
     for (int i = 0; i < (int)(sizeof injectable / sizeof *injectable); i++)
@@ -214,7 +217,8 @@ static void *queue_thread(void *arg)
     return self;
 }
 
-/* As Metal does, waits when too many command buffers are under way; but if nothing that runs could end the wait, says so. */
+/* As Metal does, waits when too many command buffers are under way; but if nothing that runs could end the
+ * wait, says so. */
 - (id)newBuffer:(BOOL)unretained
 {
     pthread_mutex_lock(&lock);

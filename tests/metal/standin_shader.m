@@ -1,5 +1,5 @@
-/* standin_shader.m: what torch.mps.compile_shader does, for tests: MSL compiled by itself, and dispatched on one queue that is not libeas's. Plain C
- * on the outside: tests/torch_mps.py calls it. */
+/* standin_shader.m: what torch.mps.compile_shader does, for tests: MSL compiled by itself, and dispatched
+ * on one queue that is not libeas's. Plain C on the outside: tests/torch_mps.py calls it. */
 #include "standin.h"
 
 #include <stdio.h>
@@ -10,7 +10,8 @@ enum { ERROR_SIZE = 2048 };
 EXPORT void *eas_standin_shader_compile(const char *source, char error[ERROR_SIZE]); /* a library, or NULL */
 EXPORT void eas_standin_shader_free(void *library);
 EXPORT int eas_standin_shader_wait(char error[ERROR_SIZE]); /* for everything that was dispatched; 0: all went well */
-/* Argument i is a buffer and an offset, or, where buffer[i] is NULL, `size[i]` bytes. threads and group as torch takes them. 0: it is queued. */
+/* Argument i is a buffer and an offset, or, where buffer[i] is NULL, `size[i]` bytes. threads and group as
+ * torch takes them. 0: it is queued. */
 EXPORT int eas_standin_shader_run(void *library, const char *name, int n, void *const *buffer, const uint64_t *offset, const void *const *bytes,
                                   const uint64_t *size, const uint64_t threads[3], const uint64_t group[3], char error[ERROR_SIZE]);
 void *objc_autoreleasePoolPush(void);

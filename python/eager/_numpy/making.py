@@ -23,7 +23,8 @@ _ops = tensor_ops
 
 
 def array(object, dtype=None, *, copy=True, ndmin=0, device=None):
-    """A tensor of the data: arrays, nested lists (tensors among them too), numbers. ndmin: at least so many dims, new ones in front."""
+    """A tensor of the data: arrays, nested lists (tensors among them too), numbers. ndmin: at least so many
+    dims, new ones in front."""
     x = object
     if isinstance(x, (list, tuple)) and _has_tensor(x):
         x = _nested(x)
@@ -97,7 +98,8 @@ def fromiter(iter, dtype, count=-1):
 
 
 def indices(dimensions, dtype="int64", sparse=False):
-    """The coordinates of a grid: one tensor of len(dimensions) + 1 dims, or (sparse) a tuple of broadcastable ones."""
+    """The coordinates of a grid: one tensor of len(dimensions) + 1 dims, or (sparse) a tuple of broadcastable
+    ones."""
     dims = tuple(dimensions)
     parts = [_e.arange(n, dtype=dtype).reshape([n if i == k else 1 for i in range(len(dims))]) for k, n in enumerate(dims)]
     if sparse:
@@ -251,7 +253,8 @@ _I0_SMALL = (1.0, 3.5156229, 3.0899424, 1.2067492, 0.2659732, 0.360768e-1, 0.458
 
 
 def i0(x):
-    """The modified Bessel function of the first kind and order 0, by its power series below 20 and its expansion at infinity above."""
+    """The modified Bessel function of the first kind and order 0, by its power series below 20 and its
+    expansion at infinity above."""
     x = _ops["abs"](_floats(x))
     y = _ops["minimum"](x, 20.0)
     q, term, total = (y / 2) ** 2, 1.0, 1.0

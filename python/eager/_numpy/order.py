@@ -18,7 +18,8 @@ _ops = tensor_ops
 
 # ---- order and sets ----
 def partition(a, kth, axis=-1):
-    """Sorted enough that element kth is where it would be, smaller ones before and larger ones after; here fully sorted."""
+    """Sorted enough that element kth is where it would be, smaller ones before and larger ones after; here
+    fully sorted."""
     a = ravel(a) if axis is None else _t(a)
     return _e.sort(a, axis=-1 if axis is None else axis)
 
@@ -39,7 +40,8 @@ def lexsort(keys, axis=-1):
 
 
 def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *, equal_nan=True):
-    """The different elements, sorted; where each is first, which one each element is, how often each is there. Evaluates. axis: different slices."""
+    """The different elements, sorted; where each is first, which one each element is, how often each is
+    there. Evaluates. axis: different slices."""
     ar = _t(ar)
     if axis is not None or isinstance(ar, Wrapped):
         out = np.unique(ar.numpy(), True, True, True, axis=axis, equal_nan=equal_nan)
@@ -124,7 +126,8 @@ def apply_over_axes(func, a, axes):
 
 
 def vectorize(pyfunc, *, excluded=(), signature=None):
-    """A function of numbers as one of tensors: arguments broadcast, and pyfunc is traced once under vmap. signature "(n),(n)->()": it takes vectors."""
+    """A function of numbers as one of tensors: arguments broadcast, and pyfunc is traced once under vmap.
+    signature "(n),(n)->()": it takes vectors."""
     cores = (
         [len([d for d in part.split(",") if d.strip()]) for part in signature.split("->")[0].replace(" ", "").strip("()").split("),(")]
         if signature

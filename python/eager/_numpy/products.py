@@ -1,4 +1,5 @@
-"""Products of vectors and matrices, convolutions; polynomials, whose coefficients begin with the highest power."""
+"""Products of vectors and matrices, convolutions; polynomials, whose coefficients begin with the highest
+power."""
 
 import builtins
 

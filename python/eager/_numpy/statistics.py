@@ -1,4 +1,5 @@
-"""Statistics: quantiles, functions that skip NaN, covariances, histograms; interpolation, differences and integrals."""
+"""Statistics: quantiles, functions that skip NaN, covariances, histograms; interpolation, differences and
+integrals."""
 
 import builtins
 import math
@@ -260,7 +261,8 @@ def corrcoef(x, y=None, rowvar=True):
 
 
 def bincount(x, weights=None, minlength=0, *, length=None):
-    """How often each number from 0 on is there, or the sum of its weights. Without length (how many numbers count) the largest one is looked up, which evaluates x."""
+    """How often each number from 0 on is there, or the sum of its weights. Without length (how many numbers
+    count) the largest one is looked up, which evaluates x."""
     x = _t(x)
     if x.dtype.kind not in "iub" or _rank(x) != 1:
         raise TypeError(f"eager.bincount: integers of one dim are wanted, got {x.dtype.numpy_name} of shape {tuple(x.shape)}")
@@ -279,7 +281,8 @@ def bincount(x, weights=None, minlength=0, *, length=None):
 
 
 def histogram_bin_edges(a, bins=10, range=None, weights=None):
-    """The edges of the bins: so many of one width over the range (default: of the data), given ones, or by a rule of NumPy's by its name (evaluates)."""
+    """The edges of the bins: so many of one width over the range (default: of the data), given ones, or by a
+    rule of NumPy's by its name (evaluates)."""
     a = _floats(ravel(a))
     if isinstance(bins, str):
         return _e.asarray(np.histogram_bin_edges(a.numpy(), bins, range).astype(a.dtype.numpy))
@@ -299,7 +302,8 @@ def histogram_bin_edges(a, bins=10, range=None, weights=None):
 
 
 def histogram(a, bins=10, range=None, density=None, weights=None):
-    """(counts, edges): how many elements lie in each bin [edge, next edge), the last one closed; weights: their sums; density: over the total and the width."""
+    """(counts, edges): how many elements lie in each bin [edge, next edge), the last one closed; weights:
+    their sums; density: over the total and the width."""
     a = _floats(ravel(a))
     edges = histogram_bin_edges(a, bins, range)
     e = _ops["cast"](edges, dtype=_e.result_type(a, edges)) if _is_float(edges) else _ops["cast"](edges, dtype=a.dtype)
@@ -349,7 +353,8 @@ def histogram2d(x, y, bins=10, range=None, density=None, weights=None):
 
 
 def digitize(x, bins, right=False):
-    """The number of the bin of each element: bins[i-1] <= x < bins[i] (right: < x <=); bins ascend or descend."""
+    """The number of the bin of each element: bins[i-1] <= x < bins[i] (right: < x <=); bins ascend or
+    descend."""
     bins, x = _t(bins), _t(x)
     if _rank(bins) != 1:
         raise ValueError(f"eager.digitize: bins have one dim, got {_rank(bins)}")
@@ -364,7 +369,8 @@ def digitize(x, bins, right=False):
 
 
 def interp(x, xp, fp, left=None, right=None, period=None):
-    """Linear interpolation at x between the points (xp, fp), xp ascending; beyond them fp's ends, or left and right. period: xp wraps around."""
+    """Linear interpolation at x between the points (xp, fp), xp ascending; beyond them fp's ends, or left and
+    right. period: xp wraps around."""
     x, xp = _floats(x), _floats(xp)
     fp = _floats(fp)
     if period is not None:
@@ -394,7 +400,8 @@ def interp(x, xp, fp, left=None, right=None, period=None):
 
 
 def gradient(f, *varargs, axis=None, edge_order=1):
-    """Central differences along axes, one-sided at the ends (of first or second order); spacings: one number, or a number or coordinates for each axis."""
+    """Central differences along axes, one-sided at the ends (of first or second order); spacings: one number,
+    or a number or coordinates for each axis."""
     f = _floats(f)
     rank = _rank(f)
     axes = tuple(range(rank)) if axis is None else tuple(_axis("gradient", a, rank) for a in (axis if isinstance(axis, (tuple, list)) else (axis,)))

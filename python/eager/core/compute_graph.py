@@ -1,4 +1,5 @@
-"""The graph as users may ask about it. Nodes hold each other, so there is no list of what is pending: a result that nobody can reach is gone."""
+"""The graph as users may ask about it. Nodes hold each other, so there is no list of what is pending: a
+result that nobody can reach is gone."""
 
 from contextvars import ContextVar
 
@@ -15,7 +16,8 @@ class _Context:
 
 
 class ComputeGraph:
-    """One object for all; its epoch and context belong to the running context (contextvars), so threads and asyncio tasks do not disturb each other."""
+    """One object for all; its epoch and context belong to the running context (contextvars), so threads and
+    asyncio tasks do not disturb each other."""
 
     def __init__(self):
         self._var = ContextVar("eager_graph")
@@ -48,7 +50,8 @@ class ComputeGraph:
 
     @property
     def stats(self):
-        """Counters of the process: programs, program_hits, kernels, steps, live_nodes, pack_bytes, pack_hits."""
+        """Counters of the process: programs, program_hits, kernels, steps, live_nodes, pack_bytes, pack_hits.
+        """
         return eager_stats()
 
     def __repr__(self):

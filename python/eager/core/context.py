@@ -12,7 +12,8 @@ _defaults = ContextVar("eager_defaults", default=(None, "float32"))  # device, d
 
 @contextmanager
 def strict(on=True):
-    """Within it every operation runs at once, as EAGER_STRICT=1 does for the whole process: a traceback then ends where the error is made."""
+    """Within it every operation runs at once, as EAGER_STRICT=1 does for the whole process: a traceback then
+    ends where the error is made."""
     before = set_strict(on)
     try:
         yield
@@ -27,7 +28,8 @@ def current_defaults():
 
 @contextmanager
 def defaults(dtype=None, device=None):
-    """Within it tensors are made of that float dtype and on that device where nothing else is said. For this thread or task only."""
+    """Within it tensors are made of that float dtype and on that device where nothing else is said. For this
+    thread or task only."""
     old_device, old_dtype = _defaults.get()
     if dtype is not None and DType(dtype).kind != "f":
         raise TypeError(f"eager.defaults: the default is for floats, and {dtype!r} is none")

@@ -58,7 +58,8 @@ def _line(x, names, siblings=()):
 
 
 def print_trace_graph(impls, show_siblings=True):
-    """Prints what traced tensors were made of, a line each; also the results of an operation that were not asked for, if they are alive."""
+    """Prints what traced tensors were made of, a line each; also the results of an operation that were not
+    asked for, if they are alive."""
     order = get_all_impls_topological(impls)
     names = {id(x): f"%{i}" for i, x in enumerate(order)}
     for x in order:

@@ -1,6 +1,8 @@
-"""Nested containers: dict, list, tuple, namedtuple, dataclass, None, OrderedDict, defaultdict, and classes that were registered.
+"""Nested containers: dict, list, tuple, namedtuple, dataclass, None, OrderedDict, defaultdict, and classes
+that were registered.
 
-Dicts are read in the order of their sorted keys. Fields of a dataclass with metadata={"static": True} are part of the structure, not leaves.
+Dicts are read in the order of their sorted keys. Fields of a dataclass with metadata={"static": True} are
+part of the structure, not leaves.
 """
 
 from eas._eas import (

@@ -27,7 +27,8 @@ def rebind(x, other):
 
 
 def to_device(x, device, specs=None):
-    """x on a device: itself if it is there, else a copy. device may be a ShardingSpec, or a mesh with specs: x is then laid out so."""
+    """x on a device: itself if it is there, else a copy. device may be a ShardingSpec, or a mesh with specs:
+    x is then laid out so."""
     from ..sharding.spec import DeviceMesh, ShardingSpec, create_replicated_spec
 
     if isinstance(device, ShardingSpec):

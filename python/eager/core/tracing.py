@@ -6,7 +6,8 @@ __all__ = ["OutputRefs", "traced", "untraced"]
 
 
 def traced(tree):
-    """Marks the tensors of the tree, in place: what is recorded from them is kept for derivatives. Gives the tree."""
+    """Marks the tensors of the tree, in place: what is recorded from them is kept for derivatives. Gives the
+    tree."""
     for t in tensor_leaves(tree):
         t.is_traced = True
     return tree

@@ -16,7 +16,8 @@ __all__ = ["KVCache", "MultiHeadAttention"]
 
 @dataclasses.dataclass
 class KVCache:
-    """Keys and values of the tokens so far, (N, heads, capacity, head_dim), and how many there are. A pytree: one compiled step takes it whatever the length."""
+    """Keys and values of the tokens so far, (N, heads, capacity, head_dim), and how many there are. A pytree:
+    one compiled step takes it whatever the length."""
 
     keys: object
     values: object
@@ -24,7 +25,8 @@ class KVCache:
 
     @classmethod
     def empty(cls, batch, heads, capacity, head_dim, dtype="float32"):
-        """Room for `capacity` tokens. Keys and values are stored as they are multiplied, so their dtype is that of the attention."""
+        """Room for `capacity` tokens. Keys and values are stored as they are multiplied, so their dtype is
+        that of the attention."""
         shape = (batch, heads, capacity, head_dim)
         return cls(zeros(shape, dtype=dtype).realize(), zeros(shape, dtype=dtype).realize(), zeros((), dtype="int64").realize())
 
@@ -33,7 +35,8 @@ class KVCache:
         return int(self.keys.shape[2])
 
     def append(self, keys, values):
-        """A cache with the keys and values (N, heads, S, head_dim) of S more tokens. More than there is room for: IndexError, when it is computed."""
+        """A cache with the keys and values (N, heads, S, head_dim) of S more tokens. More than there is room
+        for: IndexError, when it is computed."""
         count = keys.shape[2]
         at = self.length + arange(count)
         put = lambda old, new: _ops["scatter"](old, at, new.astype(old.dtype), axis=2)  # noqa: E731
@@ -43,8 +46,9 @@ class KVCache:
 class MultiHeadAttention(Module):
     """Attention of (N, S, d_model) tensors, in num_heads heads.
 
-    num_kv_heads: fewer heads of keys and values, each shared by several of the query's. rotary: positions turn query and key (base 10000, or the number given). kdim, vdim: sizes of key and
-    value where they are not d_model. Parameters: q_proj, k_proj, v_proj, out_proj.
+    num_kv_heads: fewer heads of keys and values, each shared by several of the query's. rotary: positions
+    turn query and key (base 10000, or the number given). kdim, vdim: sizes of key and value where they are
+    not d_model. Parameters: q_proj, k_proj, v_proj, out_proj.
     """
 
     def __init__(
@@ -75,9 +79,11 @@ class MultiHeadAttention(Module):
         return _ops["swap_axes"](x.reshape((*x.shape[:-1], heads, self.head_dim)), -2, -3)
 
     def forward(self, query, key=None, value=None, attn_mask=None, is_causal=False, cache=None):
-        """Attention of the query (N, S, d_model) to key and value (None: the query itself). attn_mask: True where a query may look, or numbers that are added, broadcast to (N, heads, S, keys).
+        """Attention of the query (N, S, d_model) to key and value (None: the query itself). attn_mask: True
+        where a query may look, or numbers that are added, broadcast to (N, heads, S, keys).
 
-        With a cache, key and value are those of the new tokens only, every query sees the tokens before it and itself (attn_mask, if any, is over the whole capacity), and the result is (result, new cache).
+        With a cache, key and value are those of the new tokens only, every query sees the tokens before it
+        and itself (attn_mask, if any, is over the whole capacity), and the result is (result, new cache).
         """
         key = query if key is None else key
         value = key if value is None else value

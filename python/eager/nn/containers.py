@@ -8,7 +8,8 @@ __all__ = ["ModuleDict", "ModuleList", "Sequential"]
 
 
 class Sequential(Module):
-    """Modules one after another: Sequential(a, b) or Sequential(OrderedDict(first=a, second=b)). Any callable of one tensor may be among them."""
+    """Modules one after another: Sequential(a, b) or Sequential(OrderedDict(first=a, second=b)). Any callable
+    of one tensor may be among them."""
 
     def __init__(self, *modules):
         super().__init__()

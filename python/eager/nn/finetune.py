@@ -1,6 +1,8 @@
-"""Fine-tuning with few parameters: LoRA (weights that stay plus a product of two small matrices), and QLoRA (the weights that stay in 4 bits).
+"""Fine-tuning with few parameters: LoRA (weights that stay plus a product of two small matrices), and QLoRA
+(the weights that stay in 4 bits).
 
-A weight is (in, out); an adapter is {"A": (in, rank), "B": (rank, out)} and stands for A @ B * alpha / rank. B starts at 0, so a model with fresh adapters is what it was.
+A weight is (in, out); an adapter is {"A": (in, rank), "B": (rank, out)} and stands for A @ B * alpha / rank.
+B starts at 0, so a model with fresh adapters is what it was.
 """
 
 import math
@@ -22,7 +24,8 @@ __all__ = [
     "lora_state_dict", "merge_lora", "merge_lora_weight", "qlora_linear", "quantize_nf4", "save_finetune_checkpoint", "tree_lora_delta", "unmerge_lora", "unmerge_lora_weight",
 ]  # fmt: skip
 
-# The 16 values of NF4 (Dettmers et al. 2023): quantiles of the normal distribution, in [-1, 1], with an exact 0.
+# The 16 values of NF4 (Dettmers et al. 2023): quantiles of the normal distribution, in [-1, 1], with an exact
+# 0.
 NF4 = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534,
     0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
@@ -116,10 +119,12 @@ def tree_lora_delta(adapters, alpha=1.0):
 
 # ---- 4 bits ----
 def quantize_nf4(weight, block_size=64, *, packed=False):
-    """A weight in 4 bits: blocks of block_size elements (in C order, the last one filled up with zeros), each with a scale, its largest magnitude; each element is the nearest of 16 values.
+    """A weight in 4 bits: blocks of block_size elements (in C order, the last one filled up with zeros), each
+    with a scale, its largest magnitude; each element is the nearest of 16 values.
 
-    A dict: "indices" (uint8; one for each element, (blocks, block_size); packed=True: two in a byte, the first in the low half), "scales" (blocks,) f32, "original_shape", "original_numel",
-    "padded_numel", "block_size".
+    A dict: "indices" (uint8; one for each element, (blocks, block_size); packed=True: two in a byte, the
+    first in the low half), "scales" (blocks,) f32, "original_shape", "original_numel", "padded_numel",
+    "block_size".
     """
     weight = tensor(weight)
     if weight.dtype.kind != "f":
@@ -189,7 +194,8 @@ def qlora_linear(x, qweight, adapter, *, alpha=1.0, compute_dtype="float32", bia
 
 # ---- modules ----
 class LoRALinear(Module):
-    """A Linear whose weight stays, with an adapter that is trained. merge() puts the adapter into the weight, unmerge() takes it out."""
+    """A Linear whose weight stays, with an adapter that is trained. merge() puts the adapter into the weight,
+    unmerge() takes it out."""
 
     def __init__(self, linear, rank, alpha=None, dropout=0.0, init_std=0.01):
         super().__init__()
@@ -261,7 +267,8 @@ class QLoRALinear(Module):
 
 
 def add_lora(model, rank, alpha=None, targets=None, *, quantize=False, **options):
-    """Replaces the Linear layers of a model (targets: a test of their dotted names, or parts of names) by LoRALinear, or QLoRALinear with quantize; everything else is frozen. Gives the model."""
+    """Replaces the Linear layers of a model (targets: a test of their dotted names, or parts of names) by
+    LoRALinear, or QLoRALinear with quantize; everything else is frozen. Gives the model."""
     wanted = (
         targets
         if callable(targets)
@@ -311,7 +318,8 @@ def lora_state_dict(model):
 
 
 def load_lora_state_dict(model, adapters):
-    """Adapters that lora_state_dict gave, into a model with adapters in the same places. Where they do not fit nothing is changed."""
+    """Adapters that lora_state_dict gave, into a model with adapters in the same places. Where they do not
+    fit nothing is changed."""
     from .module import _assign
 
     mine = dict(_adapters(model))
@@ -330,7 +338,8 @@ def load_lora_state_dict(model, adapters):
 
 # ---- checkpoints ----
 def save_finetune_checkpoint(path, *, lora_params, optimizer_state=None, metadata=None):
-    """Writes adapters (any tree of tensors), an optimiser's state and metadata (numbers, texts, lists, dicts) to one file."""
+    """Writes adapters (any tree of tensors), an optimiser's state and metadata (numbers, texts, lists, dicts)
+    to one file."""
     parts = {
         "lora": tree_flatten(lora_params)[0],
         "optimizer": None if optimizer_state is None else tree_flatten(optimizer_state)[0],
@@ -352,7 +361,8 @@ def _into(what, leaves, template):
 
 
 def load_finetune_checkpoint(path, *, lora_template, optimizer_template=None):
-    """(adapters, optimiser's state or None, metadata) of a file that save_finetune_checkpoint wrote, in the structure of the templates."""
+    """(adapters, optimiser's state or None, metadata) of a file that save_finetune_checkpoint wrote, in the
+    structure of the templates."""
     state = load_state(path)
     if not isinstance(state, dict) or state.get("kind") != "finetune":
         raise ValueError(f"load_finetune_checkpoint: {path} is no checkpoint of save_finetune_checkpoint")

@@ -1,4 +1,5 @@
-"""Layers with parameters: linear maps, embeddings, normalisation, convolutions; and those without: dropout, pooling, activations."""
+"""Layers with parameters: linear maps, embeddings, normalisation, convolutions; and those without: dropout,
+pooling, activations."""
 
 import math
 
@@ -118,9 +119,11 @@ class RMSNorm(LayerNorm):
 
 
 class BatchNorm(Module):
-    """Each channel (the last axis) with mean 0 and variance 1, over everything else. In training by the statistics of the batch, which running ones follow; in eval by those.
+    """Each channel (the last axis) with mean 0 and variance 1, over everything else. In training by the
+    statistics of the batch, which running ones follow; in eval by those.
 
-    The running statistics are buffers, assigned in forward: in a pure function give the module back (has_aux=True) to keep them.
+    The running statistics are buffers, assigned in forward: in a pure function give the module back
+    (has_aux=True) to keep them.
     """
 
     _ranks = None
@@ -292,7 +295,8 @@ class Conv1d(_Conv):
 
 
 class Conv2d(_Conv):
-    """Convolution of (N, H, W, C); the weight is (H, W, in / groups, out). padding: a number, one for each dim, pairs, "same" or "valid"."""
+    """Convolution of (N, H, W, C); the weight is (H, W, in / groups, out). padding: a number, one for each
+    dim, pairs, "same" or "valid"."""
 
 
 class Conv3d(_Conv):

@@ -1,7 +1,8 @@
 """Module: parameters, buffers and submodules under one name, as a pytree.
 
-A module is a node of a pytree: its leaves are its parameters, then its buffers, each in the order in which they were assigned, submodules in their place; everything else belongs to the
-structure. So grad, vmap, compile, tree_map, pickle and copy take a module as they take a dict of tensors.
+A module is a node of a pytree: its leaves are its parameters, then its buffers, each in the order in which
+they were assigned, submodules in their place; everything else belongs to the structure. So grad, vmap,
+compile, tree_map, pickle and copy take a module as they take a dict of tensors.
 """
 
 import copy
@@ -50,7 +51,8 @@ def _items(value):
 
 # ---- structure ----
 class _Structure:
-    """What a module is besides its tensors: a description of each part, and which leaf goes where. Compared by value, so that equal modules share compiled programs."""
+    """What a module is besides its tensors: a description of each part, and which leaf goes where. Compared
+    by value, so that equal modules share compiled programs."""
 
     __slots__ = ("nodes", "order", "trained", "count", "ties", "_hash")
 
@@ -154,7 +156,8 @@ class _Group:
 
 
 class _Describer:
-    """Walks a module once: modules and tensors that are met again (tied weights, a layer that is used twice) are one part."""
+    """Walks a module once: modules and tensors that are met again (tied weights, a layer that is used twice)
+    are one part."""
 
     def __init__(self):
         self.nodes, self.modules, self.tensors = [], {}, []  # tensors: (value, is it trained)
@@ -236,9 +239,11 @@ def _unflatten(s, leaves):
 
 # ---- the class ----
 class Module:
-    """Base class of models: assign tensors and modules to attributes in __init__ (after super().__init__()), and write forward.
+    """Base class of models: assign tensors and modules to attributes in __init__ (after super().__init__()),
+    and write forward.
 
-    A tensor attribute that requires a gradient is a parameter, another one a buffer; lists, tuples and dicts of tensors and modules count as well.
+    A tensor attribute that requires a gradient is a parameter, another one a buffer; lists, tuples and dicts
+    of tensors and modules count as well.
     """
 
     _holds_tensors_ = True  # compile looks into objects with this attribute, also those of classes of this library
@@ -372,7 +377,8 @@ class Module:
 
     # ---- modes ----
     def train(self, mode=True):
-        """Training: dropout drops, batch normalisation takes the statistics of the batch. Gives the module."""
+        """Training: dropout drops, batch normalisation takes the statistics of the batch. Gives the module.
+        """
         if not isinstance(mode, bool):
             raise ValueError(f"train: mode is True or False, got {mode!r}")
         for m in self.modules():
@@ -399,7 +405,8 @@ class Module:
             t.grad = None if set_to_none or t.grad is None else t.grad * 0
 
     def backward(self, loss, gradient=None, retain_graph=False, create_graph=False):
-        """loss.backward(...); with the policy auto_realize_backward_grads the gradients are evaluated at once."""
+        """loss.backward(...); with the policy auto_realize_backward_grads the gradients are evaluated at
+        once."""
         loss.backward(gradient, retain_graph=retain_graph, create_graph=create_graph)
         if self._policy["auto_realize_backward_grads"] and outermost():
             grads = [t.grad for t in self.parameters() if t.grad is not None and not is_symbolic(t.grad)]
@@ -408,7 +415,8 @@ class Module:
 
     @classmethod
     def set_execution_policy(cls, *, auto_realize_toplevel_forward=None, auto_realize_backward_grads=None):
-        """Whether what a model gives is evaluated when the outermost call ends, and gradients when Module.backward ends. None: as it is."""
+        """Whether what a model gives is evaluated when the outermost call ends, and gradients when
+        Module.backward ends. None: as it is."""
         given = {"auto_realize_toplevel_forward": auto_realize_toplevel_forward, "auto_realize_backward_grads": auto_realize_backward_grads}
         for name, value in given.items():
             if value is not None:
@@ -423,13 +431,16 @@ class Module:
 
     # ---- state ----
     def state_dict(self, prefix=""):
-        """Dotted names and tensors of all parameters and buffers, in the order of the attributes. Tied tensors are there under each of their names."""
+        """Dotted names and tensors of all parameters and buffers, in the order of the attributes. Tied
+        tensors are there under each of their names."""
         return OrderedDict((name, t.detach()) for name, t in _places_of(self, prefix, {id(self)}))
 
     def load_state_dict(self, state_dict, strict=True):
-        """Takes the values of a dict of tensors or arrays (NumPy's, torch's). Checked as a whole first: where a name is missing, not known or of another shape, nothing is changed.
+        """Takes the values of a dict of tensors or arrays (NumPy's, torch's). Checked as a whole first: where
+        a name is missing, not known or of another shape, nothing is changed.
 
-        strict=False: names that are missing or not known are left alone. Gives (missing names, names that are not known).
+        strict=False: names that are missing or not known are left alone. Gives (missing names, names that are
+        not known).
         """
         if not hasattr(state_dict, "keys"):
             raise TypeError(f"load_state_dict: a dict of names and tensors is wanted, got {type(state_dict).__name__}")
@@ -537,7 +548,8 @@ class Module:
         return f"{type(self).__name__}(\n  " + "\n  ".join(lines) + "\n)"
 
     def summary(self, *inputs, show=True, **kwargs):
-        """A table of the modules: what they take and give, parameters and FLOPs (two for a multiply and an add). Inputs are tensors, or shapes; without any only parameters are known.
+        """A table of the modules: what they take and give, parameters and FLOPs (two for a multiply and an
+        add). Inputs are tensors, or shapes; without any only parameters are known.
 
         Gives a Summary, which prints as the table; show=False: without printing it.
         """

@@ -1,4 +1,5 @@
-"""Mixed precision: products, convolutions and attention in a half dtype, everything else and all parameters in f32."""
+"""Mixed precision: products, convolutions and attention in a half dtype, everything else and all parameters
+in f32."""
 
 import contextlib
 import contextvars
@@ -16,8 +17,9 @@ compile_watch(_current)  # programs are made for one precision
 
 
 class precision(contextlib.ContextDecorator):
-    """with precision("bf16"): linear maps, convolutions and attention cast their inputs to the dtype and compute in it; norms, softmax and losses stay in f32. Parameters keep their own dtype, and
-    so do their gradients: they are the f32 master weights. "f32" turns it off inside. Also a decorator."""
+    """with precision("bf16"): linear maps, convolutions and attention cast their inputs to the dtype and
+    compute in it; norms, softmax and losses stay in f32. Parameters keep their own dtype, and so do their
+    gradients: they are the f32 master weights. "f32" turns it off inside. Also a decorator."""
 
     def __init__(self, dtype):
         name = getattr(dtype, "name", dtype) if not isinstance(dtype, str) else dtype

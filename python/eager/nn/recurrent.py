@@ -1,4 +1,5 @@
-"""Recurrent networks: RNN, LSTM, GRU, in layers and directions. Time is a scan; the products with the input are one product for all steps."""
+"""Recurrent networks: RNN, LSTM, GRU, in layers and directions. Time is a scan; the products with the input
+are one product for all steps."""
 
 import math
 
@@ -101,7 +102,8 @@ class _Recurrent(Module):
         return [tuple(g[i] for g in given) for i in range(layers)]
 
     def forward(self, x, state=None):
-        """x (L, N, input_size) ((N, L, input_size) with batch_first; without N: one example). Gives (what the last layer gives at each step, the last state); states are (layers * directions, N, hidden_size)."""
+        """x (L, N, input_size) ((N, L, input_size) with batch_first; without N: one example). Gives (what the
+        last layer gives at each step, the last state); states are (layers * directions, N, hidden_size)."""
         x = tensor(x)
         single = len(x.shape) == 2
         if len(x.shape) not in (2, 3) or int(x.shape[-1]) != self.input_size:

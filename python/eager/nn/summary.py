@@ -42,7 +42,8 @@ def _flops(out, op, args):
 
 
 class Row:
-    """One module: its name, class, what it takes and gives, parameters (its own and those below) and FLOPs (likewise)."""
+    """One module: its name, class, what it takes and gives, parameters (its own and those below) and FLOPs
+    (likewise)."""
 
     def __init__(self, name, module):
         self.name, self.kind, self.depth = name, type(module).__name__, name.count(".") + 1 if name else 0
@@ -75,7 +76,8 @@ class _Recorder:
         return out
 
     def claim(self, tree):
-        """Counts the operations behind these tensors that were not counted yet for every module that is running."""
+        """Counts the operations behind these tensors that were not counted yet for every module that is
+        running."""
         roots = [t._impl for t in tensor_leaves(tree)]
         total = 0
         for op_id, outs in get_operations_topological(roots) if roots else []:

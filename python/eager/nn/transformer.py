@@ -49,7 +49,8 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Self-attention and a feed-forward network, each x + f(norm(x)) (norm_first=False: norm(x + f(x))). Further options go to MultiHeadAttention."""
+    """Self-attention and a feed-forward network, each x + f(norm(x)) (norm_first=False: norm(x + f(x))).
+    Further options go to MultiHeadAttention."""
 
     def __init__(
         self, d_model, num_heads, dim_feedforward=2048, dropout=0.1, activation="relu", layer_norm_eps=1e-5, bias=True, norm_first=True, **options
@@ -75,7 +76,8 @@ class TransformerDecoderLayer(_Layer):
         self.norm3 = LayerNorm(d_model, layer_norm_eps, bias=bias)
 
     def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, is_causal=False, cache=None):
-        """tgt (N, T, d_model), memory (N, S, d_model). With a cache of this layer's self_attn: (result, new cache)."""
+        """tgt (N, T, d_model), memory (N, S, d_model). With a cache of this layer's self_attn: (result, new
+        cache)."""
         x, cache = self._self_attention(tgt, tgt_mask, is_causal, cache)
         x = self._residual(x, self.norm2, lambda y: self.dropout(self.multihead_attn(y, memory, memory, memory_mask)))
         x = self._residual(x, self.norm3, self._feed_forward)

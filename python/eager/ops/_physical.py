@@ -1,4 +1,5 @@
-"""The same where batch dims (those of vmap) count as axes, and what moves axes between the two. Each under its plain name too."""
+"""The same where batch dims (those of vmap) count as axes, and what moves axes between the two. Each under
+its plain name too."""
 
 from ._table import ops_of
 

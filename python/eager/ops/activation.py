@@ -177,7 +177,8 @@ def reglu(x, axis=-1):
 
 # ---- images (NHWC) ----
 def pixel_shuffle(x, upscale_factor):
-    """(N, H, W, C r^2) as (N, H r, W r, C): groups of channels become squares of pixels. Channel c r^2 + i r + j goes to pixel (i, j) of channel c."""
+    """(N, H, W, C r^2) as (N, H r, W r, C): groups of channels become squares of pixels. Channel c r^2 + i r
+    + j goes to pixel (i, j) of channel c."""
     r = int(upscale_factor)
     *lead, h, w, c = tuple(x.shape)
     if isinstance(c, int) and c % (r * r):
@@ -214,7 +215,8 @@ def unfold(x, kernel_size, dilation=1, padding=0, stride=1):
 
 
 def fold(x, output_size, kernel_size, dilation=1, padding=0, stride=1):
-    """The transpose of unfold: windows (N, windows, kh kw C) are added up where they overlap, giving images (N, H, W, C)."""
+    """The transpose of unfold: windows (N, windows, kh kw C) are added up where they overlap, giving images
+    (N, H, W, C)."""
     (h, w), (kh, kw), (ph, pw) = _two(output_size), _two(kernel_size), _two(padding)
     n, rows, wide = tuple(x.shape)
     c = wide // (kh * kw)

@@ -1,6 +1,8 @@
-"""Collectives. Inside shard_map, pmap and vmap(spmd_axis_name=...) they speak of a named axis and of the tensor that one device sees; outside, of a sharded tensor and its parts.
+"""Collectives. Inside shard_map, pmap and vmap(spmd_axis_name=...) they speak of a named axis and of the
+tensor that one device sees; outside, of a sharded tensor and its parts.
 
-All of them are ordinary operations on tensors (a sum over parts, another order of parts), so they have derivatives and can be mapped; that devices exchange data for them follows from how tensors lie."""
+All of them are ordinary operations on tensors (a sum over parts, another order of parts), so they have
+derivatives and can be mapped; that devices exchange data for them follows from how tensors lie."""
 
 import contextlib
 import contextvars
@@ -165,7 +167,8 @@ def _named_gather(x, axis_name, axis, tiled):
 
 
 def _lane_from(x, axis, level, mesh, name, what):
-    """Logical dim `axis`, which has a part for each device, becomes the batch dim of the axis, which has size 1."""
+    """Logical dim `axis`, which has a part for each device, becomes the batch dim of the axis, which has size
+    1."""
     at = x.batch_dims - 1 - level
     bd = x.batch_dims
     y = tensor_ops["squeeze_physical"](tensor_ops["moveaxis_physical"](x, (bd + axis,), (at,)), at + 1)
@@ -261,7 +264,8 @@ def _parts(spec, d):
 
 
 def all_gather(x, axis=0, axis_name=None, *, tiled=True):
-    """The tensor, whole along an axis on every device. With axis_name: what the devices along it have, one after another along `axis` (tiled=False: along a new axis)."""
+    """The tensor, whole along an axis on every device. With axis_name: what the devices along it have, one
+    after another along `axis` (tiled=False: along a new axis)."""
     _check_tensor(x, "all_gather")
     if isinstance(axis, str):
         axis, axis_name = axis_name or 0, axis
@@ -301,7 +305,8 @@ def _over_parts(x, spec, reduce_op, what, only=None):
 
 
 def all_reduce(x, reduce_op="sum", axis_name=None):
-    """The parts of a sharded tensor joined ("sum", "prod", "max", "min", "mean"): length h in n parts gives h / n, the same on every device. With axis_name: over the devices along it."""
+    """The parts of a sharded tensor joined ("sum", "prod", "max", "min", "mean"): length h in n parts gives h
+    / n, the same on every device. With axis_name: over the devices along it."""
     _check_tensor(x, "all_reduce")
     _operation(reduce_op, "all_reduce")
     if axis_name is not None:
@@ -314,7 +319,8 @@ def all_reduce(x, reduce_op="sum", axis_name=None):
 
 
 def pmean(x, axis_name):
-    """The mean over the devices along an axis; outside of shard_map, of the parts that a tensor is cut into along it."""
+    """The mean over the devices along an axis; outside of shard_map, of the parts that a tensor is cut into
+    along it."""
     _check_tensor(x, "pmean")
     if all(n in _AXES.get() for n in _names(axis_name)):
         return _reduced(x, axis_name, "mean", "pmean")
@@ -328,7 +334,8 @@ def pmean(x, axis_name):
 
 
 def reduce_scatter(x, axis=0, reduce_op="sum", axis_name=None):
-    """The parts of a sharded tensor joined, and the result cut along `axis` over the same axes of the mesh. With axis_name: over the devices along it."""
+    """The parts of a sharded tensor joined, and the result cut along `axis` over the same axes of the mesh.
+    With axis_name: over the devices along it."""
     _check_tensor(x, "reduce_scatter")
     _operation(reduce_op, "reduce_scatter")
     if axis_name is not None:
@@ -344,7 +351,8 @@ def reduce_scatter(x, axis=0, reduce_op="sum", axis_name=None):
 
 
 def all_to_all(x, split_axis, concat_axis, tiled=True, axis_name=None):
-    """Every device cuts its part along split_axis, sends a piece to each device, and puts what it gets together along concat_axis. With axis_name: between the devices along it."""
+    """Every device cuts its part along split_axis, sends a piece to each device, and puts what it gets
+    together along concat_axis. With axis_name: between the devices along it."""
     _check_tensor(x, "all_to_all")
     if axis_name is not None:
         return _named_exchange(x, axis_name, split_axis, concat_axis, tiled)
@@ -372,7 +380,8 @@ def all_to_all(x, split_axis, concat_axis, tiled=True, axis_name=None):
     y = _split(y, split, n, "all_to_all")  # the piece for each device in front of what is left of it
     source = at + (split < at)
     y = tensor_ops["moveaxis"](y, (source, split), (split, source)) if source != split else y
-    # now the piece's number is where the source was, and the source where the piece was: it goes in front of concat_axis
+    # now the piece's number is where the source was, and the source where the piece was: it goes in front of
+    # concat_axis
     concat = shift(concat_axis)
     concat += concat >= split
     y = tensor_ops["moveaxis"](y, (split,), (concat - (concat > split),)) if split != concat else y
@@ -385,7 +394,8 @@ def all_to_all(x, split_axis, concat_axis, tiled=True, axis_name=None):
 
 
 def ppermute(x, permutation, axis_name=None):
-    """Parts go from device to device: permutation has pairs (source, destination); where nothing arrives there are zeros. With axis_name: between the devices along it."""
+    """Parts go from device to device: permutation has pairs (source, destination); where nothing arrives
+    there are zeros. With axis_name: between the devices along it."""
     _check_tensor(x, "ppermute")
     if isinstance(permutation, str):
         permutation, axis_name = axis_name, permutation
@@ -405,7 +415,8 @@ def ppermute(x, permutation, axis_name=None):
 
 
 def axis_index(mesh, name=None):
-    """The place of the device along an axis: axis_index(name) inside shard_map gives a number; axis_index(mesh, name) outside gives all of them, a tensor cut along the axis."""
+    """The place of the device along an axis: axis_index(name) inside shard_map gives a number;
+    axis_index(mesh, name) outside gives all of them, a tensor cut along the axis."""
     from .creation import arange
 
     if name is None:

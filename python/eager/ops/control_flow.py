@@ -1,8 +1,9 @@
 """Choices and loops, as parts of the graph.
 
-A body is traced once, with placeholders for what it is given; then the whole loop is one node, and runs without Python. A body that reads data, or that derivatives are
-taken through, runs as Python does instead: once for each trip. `cond` reads its condition where it can; while a function is traced it becomes a
-branch, of which one side runs; in the lanes of vmap both sides run and `where` chooses.
+A body is traced once, with placeholders for what it is given; then the whole loop is one node, and runs
+without Python. A body that reads data, or that derivatives are taken through, runs as Python does instead:
+once for each trip. `cond` reads its condition where it can; while a function is traced it becomes a branch,
+of which one side runs; in the lanes of vmap both sides run and `where` chooses.
 """
 
 from eas._eas import (
@@ -113,7 +114,8 @@ def _branch(pred, true_fn, false_fn, operands):
 
 
 def _in_step(taken, other):
-    """The result of the branch that was taken, with the dtypes that both have together; an error where they disagree."""
+    """The result of the branch that was taken, with the dtypes that both have together; an error where they
+    disagree."""
     a, treedef = tree_flatten(taken)
     b = _leaves_like(other, treedef, "cond")
     out = []
@@ -124,7 +126,8 @@ def _in_step(taken, other):
 
 
 def _untaken(fn, operands):
-    """What the other branch would give, traced on placeholders and not computed; None where it cannot be told without data."""
+    """What the other branch would give, traced on placeholders and not computed; None where it cannot be told
+    without data."""
     leaves, treedef = tree_flatten(operands)
     tensors = [x for x in leaves if isinstance(x, EagerTensor)]
     stand_ins = iter(loop_inputs(tensors, False))
@@ -136,8 +139,8 @@ def _untaken(fn, operands):
 
 
 def cond(pred, true_fn, false_fn, *operands):
-    """true_fn(*operands) if pred holds, else false_fn(*operands). Both give results of one structure, with the same shapes. The branch that is not taken is traced
-    to check that, as compile does."""
+    """true_fn(*operands) if pred holds, else false_fn(*operands). Both give results of one structure, with
+    the same shapes. The branch that is not taken is traced to check that, as compile does."""
     if isinstance(pred, EagerTensor) and pred.batch_dims > 0:
         return _choose(pred, true_fn(*operands), false_fn(*operands), "cond")
     if _symbolic([pred]):
@@ -239,9 +242,11 @@ def _while_python(cond_fn, body_fn, init, max_steps):
 
 
 def while_loop(cond_fn, body_fn, init, max_steps=None):
-    """state = init; while cond_fn(state): state = body_fn(state). The state keeps its structure, dtypes and shapes.
+    """state = init; while cond_fn(state): state = body_fn(state). The state keeps its structure, dtypes and
+    shapes.
 
-    max_steps: it ends after so many trips, whatever the condition says. Reverse derivatives need it, since they keep something of each trip; forward ones do not.
+    max_steps: it ends after so many trips, whatever the condition says. Reverse derivatives need it, since
+    they keep something of each trip; forward ones do not.
     """
     if max_steps is not None and (isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 0):
         raise ValueError(f"eager.while_loop: max_steps is a number of trips, got {max_steps!r}")
@@ -255,7 +260,8 @@ def while_loop(cond_fn, body_fn, init, max_steps=None):
 
 
 def fori_loop(lower, upper, body_fn, init):
-    """state = init; for i in range(lower, upper): state = body_fn(i, state). With bounds that are Python ints it can be differentiated both ways."""
+    """state = init; for i in range(lower, upper): state = body_fn(i, state). With bounds that are Python ints
+    it can be differentiated both ways."""
     if isinstance(lower, int) and isinstance(upper, int):
 
         def step(carry, _):
@@ -267,7 +273,8 @@ def fori_loop(lower, upper, body_fn, init):
 
 
 def switch(index, branches, *operands):
-    """branches[index](*operands); an index out of range counts as the nearest one in range. Only that branch runs, but in lanes of vmap with different indices all do."""
+    """branches[index](*operands); an index out of range counts as the nearest one in range. Only that branch
+    runs, but in lanes of vmap with different indices all do."""
     branches = list(branches)
     if not branches:
         raise ValueError("eager.switch: no branches")
@@ -340,9 +347,11 @@ def _scan_python(f, init, leaves, treedef, n, reverse):
 
 
 def scan(f, init, xs=None, length=None, reverse=False, checkpoint=None):
-    """carry, y = f(carry, x) for each element of xs along its first axis; gives the last carry and the ys, stacked.
+    """carry, y = f(carry, x) for each element of xs along its first axis; gives the last carry and the ys,
+    stacked.
 
-    A reverse derivative keeps what it needs of every trip; checkpoint=k: it keeps the carry of every k-th trip, and computes k trips again at a time.
+    A reverse derivative keeps what it needs of every trip; checkpoint=k: it keeps the carry of every k-th
+    trip, and computes k trips again at a time.
     """
     leaves, treedef = tree_flatten(tree_map(_tensor, xs))
     n = _length(leaves, length)
@@ -382,7 +391,8 @@ def _scan_in_parts(f, init, leaves, treedef, n, reverse, k):
 
 
 def _odd_even(fn, elems, n):
-    """Pairs are joined, their running results found, and the odd places filled in between: work of 2 n, depth of 2 log n."""
+    """Pairs are joined, their running results found, and the odd places filled in between: work of 2 n, depth
+    of 2 log n."""
     if n < 2:
         return elems
     pairs = fn([e[: n - 1 : 2] for e in elems], [e[1:n:2] for e in elems])
@@ -399,8 +409,9 @@ def _odd_even(fn, elems, n):
 
 
 def associative_scan(fn, elems, reverse=False, axis=0):
-    """Running results of an associative function along an axis, in a number of steps that grows with the logarithm of its length: the k-th is elems[0] joined with all up
-    to elems[k]. fn(a, b) takes trees of many elements at once and joins them element by element."""
+    """Running results of an associative function along an axis, in a number of steps that grows with the
+    logarithm of its length: the k-th is elems[0] joined with all up to elems[k]. fn(a, b) takes trees of many
+    elements at once and joins them element by element."""
     leaves, treedef = tree_flatten(tree_map(_tensor, elems))
     if not leaves:
         return elems

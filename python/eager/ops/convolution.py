@@ -13,8 +13,9 @@ def _named_padding(fn, padding, sizes, kernel, stride, dilation):
 
 
 def conv2d(x, filter, *, stride=(1, 1), dilation=(1, 1), padding=0, groups=1, bias=None):
-    """Convolution of x (N, H, W, C) with a filter (H, W, C / groups, C_out). padding: one number, (vertical, horizontal), (top, bottom, left, right), "valid" (none), or "same": the
-    result has ceil(size / stride) rows and columns."""
+    """Convolution of x (N, H, W, C) with a filter (H, W, C / groups, C_out). padding: one number, (vertical,
+    horizontal), (top, bottom, left, right), "valid" (none), or "same": the result has ceil(size / stride)
+    rows and columns."""
     if isinstance(padding, str):
         padding = _named_padding("conv2d", padding, x.shape[1:3], filter.shape[:2], stride, dilation)
     return tensor_ops["conv2d"](x, filter, bias, stride=stride, dilation=dilation, padding=padding, groups=groups)

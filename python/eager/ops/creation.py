@@ -22,7 +22,8 @@ _ops = tensor_ops
 
 
 def from_dlpack(x, *, device=None, copy=None):
-    """A tensor over the memory of x, without a copy; complex numbers are copied, as their parts lie apart here."""
+    """A tensor over the memory of x, without a copy; complex numbers are copied, as their parts lie apart
+    here."""
     if "complex" in str(getattr(x, "dtype", "")):
         return constant(np.from_dlpack(x) if not isinstance(x, np.ndarray) else x, device=device)
     return _from_dlpack(x, device=device, copy=copy)
@@ -107,7 +108,8 @@ def _dtype_within(value):
 
 
 def constant(value, dtype=None, device=None, traced=False):
-    """A tensor with a copy of the data: arrays, nested lists, numbers. Python's floats become float32, unless `default_dtype` or `dtype` say otherwise."""
+    """A tensor with a copy of the data: arrays, nested lists, numbers. Python's floats become float32, unless
+    `default_dtype` or `dtype` say otherwise."""
     default_device, default = current_defaults()
     if dtype is None and isinstance(value, (list, tuple)):
         dtype = _dtype_within(value)
@@ -217,9 +219,12 @@ def asarray(obj, /, *, dtype=None, device=None, copy=None):
     return constant(obj, dtype=dtype, device=device)
 
 
-# ---- random numbers: a key is a number, or a tensor of numbers (one each for the leading axes); the same key gives the same numbers ----
+# ---- random numbers ----
+# A key is a number, or a tensor of numbers (one each for the leading axes). The same key gives the same
+# numbers.
 def seed(n):
-    """Where the counter of calls without a key starts. Each call, each trip of a loop, each lane of vmap and each run of a compiled function moves it on."""
+    """Where the counter of calls without a key starts. Each call, each trip of a loop, each lane of vmap and
+    each run of a compiled function moves it on."""
     _seed(n)
 
 

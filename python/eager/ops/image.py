@@ -69,8 +69,10 @@ def _weights(n, m, mode, align_corners, antialias, scale):
 
 
 def interpolate(x, size=None, scale_factor=None, mode="nearest", align_corners=False, antialias=False):
-    """x (N, ..., C) with its spatial axes, those between the first and the last, in another size. mode: "nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic" or
-    "area"; align_corners: the corners' centres stay where they are; antialias: a wider filter where the image shrinks ("bilinear", "bicubic"). As torch has it."""
+    """x (N, ..., C) with its spatial axes, those between the first and the last, in another size. mode:
+    "nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic" or "area"; align_corners: the
+    corners' centres stay where they are; antialias: a wider filter where the image shrinks ("bilinear",
+    "bicubic"). As torch has it."""
     spatial = tuple(range(1, len(x.shape) - 1))
     modes = {
         "nearest": "nearest",
@@ -122,7 +124,8 @@ def _each(x, n):
 
 
 def _sides(fn, padding, sizes, kernel, stride, dilation):
-    """(before, after) of each axis from a number, a number each, pairs, "valid" or "same" (the result has ceil(size / stride) elements)."""
+    """(before, after) of each axis from a number, a number each, pairs, "valid" or "same" (the result has
+    ceil(size / stride) elements)."""
     n = len(kernel)
     if padding == "valid":
         return [(0, 0)] * n
@@ -147,7 +150,8 @@ def _sides(fn, padding, sizes, kernel, stride, dilation):
 
 
 def conv_nd(x, filter, *, stride=1, dilation=1, padding=0, groups=1, bias=None, _name="conv_nd"):
-    """Convolution of x (N, spatial..., C) with a filter (spatial..., C / groups, C_out). padding: numbers, pairs, "same" or "valid"."""
+    """Convolution of x (N, spatial..., C) with a filter (spatial..., C / groups, C_out). padding: numbers,
+    pairs, "same" or "valid"."""
     n = len(filter.shape) - 2
     if n < 1 or len(x.shape) != n + 2:
         raise ValueError(f"eager.{_name}: a filter of shape {tuple(filter.shape)} goes with {n + 2} dims, got x of shape {tuple(x.shape)}")
@@ -182,7 +186,8 @@ def conv_nd(x, filter, *, stride=1, dilation=1, padding=0, groups=1, bias=None, 
 
 
 def conv1d(x, filter, *, stride=1, dilation=1, padding=0, groups=1, bias=None):
-    """Convolution of x (N, L, C) with a filter (K, C / groups, C_out). padding: a number, (before, after), "same" or "valid"."""
+    """Convolution of x (N, L, C) with a filter (K, C / groups, C_out). padding: a number, (before, after),
+    "same" or "valid"."""
     if isinstance(padding, (tuple, list)) and len(padding) == 2 and all(isinstance(p, int) for p in padding):
         padding = [tuple(padding)]
     return conv_nd(x, filter, stride=stride, dilation=dilation, padding=padding, groups=groups, bias=bias, _name="conv1d")
@@ -197,8 +202,9 @@ def conv3d(x, filter, *, stride=1, dilation=1, padding=0, groups=1, bias=None):
 def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False, *, training=True, rng_key=None
 ):
-    """softmax(query key^T * scale + mask) value over the last two axes (..., length, features). attn_mask: bool (True takes part) or float (added). scale: default 1 / sqrt(features).
-    enable_gqa: query has several heads (axis -3) for each of key's. A row with nothing to attend to is nan, as in torch."""
+    """softmax(query key^T * scale + mask) value over the last two axes (..., length, features). attn_mask:
+    bool (True takes part) or float (added). scale: default 1 / sqrt(features). enable_gqa: query has several
+    heads (axis -3) for each of key's. A row with nothing to attend to is nan, as in torch."""
     d = query.shape[-1]
     scale = 1.0 / math.sqrt(d) if scale is None else scale
     if enable_gqa:

@@ -12,7 +12,8 @@ _custom = tensor_ops["custom"]
 
 
 class Operation(metaclass=ABCMeta):  # noqa: B024 (a registry of ours is all that it takes from ABCs)
-    """An operation of your own: give it a `name` and `maxpr`, the body in terms of other operations. Instances are singletons.
+    """An operation of your own: give it a `name` and `maxpr`, the body in terms of other operations.
+    Instances are singletons.
 
     class Swish(Operation):
         name = "swish"
@@ -22,7 +23,8 @@ class Operation(metaclass=ABCMeta):  # noqa: B024 (a registry of ours is all tha
 
     swish = Swish()
 
-    Results carry the operation (`t._impl.op`); batch dims need nothing, since the operations in the body know them.
+    Results carry the operation (`t._impl.op`); batch dims need nothing, since the operations in the body know
+    them.
     """
 
     def __new__(cls):
@@ -38,15 +40,18 @@ class Operation(metaclass=ABCMeta):  # noqa: B024 (a registry of ours is all tha
         raise NotImplementedError(f"{type(self).__name__}.maxpr, the operation's body, is not there")
 
     def vjp_rule(self, primals, cotangent, output, **kwargs):
-        """Gradients of the positional arguments (a tuple; None: zero), from the cotangent of the result. Not overridden: derivatives go through the body."""
+        """Gradients of the positional arguments (a tuple; None: zero), from the cotangent of the result. Not
+        overridden: derivatives go through the body."""
         raise NotImplementedError(f"{self.name} has no vjp rule")
 
     def jvp_rule(self, primals, tangents, output, **kwargs):
-        """The tangent of the result, linear in the tangents of the positional arguments (None for those that are no tensors)."""
+        """The tangent of the result, linear in the tangents of the positional arguments (None for those that
+        are no tensors)."""
         raise NotImplementedError(f"{self.name} has no jvp rule")
 
     def sharding_rule(self, *shapes, **kwargs):
-        """An OpShardingRule, given the shapes of the tensors and the keywords of a call. Without one, shardings follow the operations of the body."""
+        """An OpShardingRule, given the shapes of the tensors and the keywords of a call. Without one,
+        shardings follow the operations of the body."""
         raise NotImplementedError(f"{self.name} has no sharding rule")
 
     def __call__(self, *args, **kwargs):

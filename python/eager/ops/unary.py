@@ -19,7 +19,8 @@ def rms_norm(x, weight=None, bias=None, axis=-1, eps=1e-6):
 
 
 def one_hot(x, num_classes, dtype="float32", axis=-1):
-    """1 at the class, 0 elsewhere, along a new axis: the last one, or the one of that number in the result."""
+    """1 at the class, 0 elsewhere, along a new axis: the last one, or the one of that number in the result.
+    """
     out = _ops["one_hot"](x, num_classes=num_classes, dtype=dtype)
     rank = len(out.shape)
     if not -rank <= axis < rank:

@@ -16,7 +16,8 @@ def transpose(x, axis1=-2, axis2=-1):
 
 
 def pad(x, paddings, mode="constant", value=None):
-    """Elements before and after, per axis, as numpy.pad: paddings is a list of (before, after), or of all those numbers; value is for mode "constant"."""
+    """Elements before and after, per axis, as numpy.pad: paddings is a list of (before, after), or of all
+    those numbers; value is for mode "constant"."""
     paddings = [paddings] * (2 * len(x.shape)) if isinstance(paddings, int) else list(paddings)
     flat = [n for p in paddings for n in (p if isinstance(p, (tuple, list)) else (p,))]
     value = value.item() if hasattr(value, "item") and type(value).__module__ == "numpy" and not value.shape else value  # must fit, as any number

@@ -1,4 +1,5 @@
-"""Optimisers: pure functions on pytrees (`adamw_init`, `adamw_update`, ...), classes over them (`AdamW(model.parameters(), lr=1e-3)`), schedules, clipping, averages. See docs/nn.md."""
+"""Optimisers: pure functions on pytrees (`adamw_init`, `adamw_update`, ...), classes over them
+(`AdamW(model.parameters(), lr=1e-3)`), schedules, clipping, averages. See docs/nn.md."""
 
 from . import classes, extras, rules, schedules
 from .classes import *  # noqa: F403

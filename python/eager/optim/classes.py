@@ -29,7 +29,8 @@ def _tensors(params):
 
 
 class Optimizer:
-    """Base of the optimisers. params: a module, tensors, a tree of tensors, or a list of groups, dicts with "params" and options of their own. lr: a number, or a schedule (a function of the step)."""
+    """Base of the optimisers. params: a module, tensors, a tree of tensors, or a list of groups, dicts with
+    "params" and options of their own. lr: a number, or a schedule (a function of the step)."""
 
     _holds_tensors_ = True
     _policy = {"auto_realize_updated_params": True, "auto_realize_updated_state": True}
@@ -140,7 +141,8 @@ class Optimizer:
         return leaves
 
     def step(self, grads=None):
-        """Updates the parameters in place: by their .grad, or by these gradients (a list, or a tree as the parameters). Gives the parameters."""
+        """Updates the parameters in place: by their .grad, or by these gradients (a list, or a tree as the
+        parameters). Gives the parameters."""
         every = [p.grad if p.requires_grad or p.grad is not None else None for p in self.parameters()] if grads is None else self._given(grads)
         if grads is None and all(g is None for g in every):
             raise RuntimeError(f"{type(self).__name__}.step: no parameter has a gradient; call loss.backward() before, or give step(grads)")
@@ -177,7 +179,8 @@ class Optimizer:
         return pairs
 
     def _run(self, options, params, grads, state):
-        """The update, as a program of its own that writes over parameters and state; recorded where this is part of something larger, or not to be evaluated."""
+        """The update, as a program of its own that writes over parameters and state; recorded where this is
+        part of something larger, or not to be evaluated."""
         every = [*params, *grads, *(t for s in self._slots for t in state[s]), state["step"]]
         if not all(self._policy.values()) or not outermost() or any(map(is_symbolic, every)):
             with no_grad():
@@ -223,7 +226,8 @@ class Optimizer:
 
     # ---- state ----
     def state_dict(self):
-        """Options and state of all groups, by number: tensors, numbers and lists of them. A schedule is left out."""
+        """Options and state of all groups, by number: tensors, numbers and lists of them. A schedule is left
+        out."""
         groups = []
         for g in self.param_groups:
             options = {k: v for k, v in g.items() if k not in ("params", "state", "steps", "_tree") and not callable(v)}
@@ -232,7 +236,8 @@ class Optimizer:
         return OrderedDict(name=type(self).__name__, groups=groups)
 
     def load_state_dict(self, state_dict):
-        """The state that state_dict gave. Checked as a whole first: where it does not fit nothing is changed."""
+        """The state that state_dict gave. Checked as a whole first: where it does not fit nothing is changed.
+        """
         groups = state_dict.get("groups") if hasattr(state_dict, "get") else None
         if groups is None or state_dict.get("name") != type(self).__name__:
             raise ValueError(

@@ -1,4 +1,5 @@
-"""Around an optimiser: clipping, accumulation of gradients, averages of weights, loss scaling. Pure functions, and classes for torch's way."""
+"""Around an optimiser: clipping, accumulation of gradients, averages of weights, loss scaling. Pure
+functions, and classes for torch's way."""
 
 import contextlib
 import math
@@ -58,7 +59,8 @@ def global_norm(tree, norm_type=2.0):
 
 
 def clip_grad_norm(grads, max_norm, norm_type=2.0):
-    """(gradients, their norm before): scaled down so that their norm, as one vector, is not above max_norm."""
+    """(gradients, their norm before): scaled down so that their norm, as one vector, is not above max_norm.
+    """
     leaves, treedef, at = _floats(grads)
     norm = _norm_of([leaves[i] for i in at], norm_type)
     scale = _ops["minimum"](max_norm / (norm + 1e-6), 1.0)
@@ -115,7 +117,8 @@ def accumulation_init(params):
 
 
 def accumulation_step(state, grads, every):
-    """(state, mean of the gradients so far, is it time to update): True at every `every`-th call, when the state begins anew. Updates that are not due are dropped by select_tree."""
+    """(state, mean of the gradients so far, is it time to update): True at every `every`-th call, when the
+    state begins anew. Updates that are not due are dropped by select_tree."""
     if every < 1:
         raise ValueError(f"accumulation_step: every must be at least 1, got {every}")
     with no_grad():
@@ -136,7 +139,8 @@ def ema_init(params):
 
 
 def ema_update(average, params, decay=0.999, step=None):
-    """average * decay + params * (1 - decay). With a step (from 1) the decay is at most (1 + step) / (10 + step), so that early weights do not stay."""
+    """average * decay + params * (1 - decay). With a step (from 1) the decay is at most (1 + step) / (10 +
+    step), so that early weights do not stay."""
     if not 0 <= decay <= 1:
         raise ValueError(f"ema_update: decay is in [0, 1], got {decay}")
     if step is not None:
@@ -148,7 +152,8 @@ def ema_update(average, params, decay=0.999, step=None):
 
 
 class EMA:
-    """An average of a model's parameters and buffers: update() after each step; `with ema.average():` the model has the averaged weights inside."""
+    """An average of a model's parameters and buffers: update() after each step; `with ema.average():` the
+    model has the averaged weights inside."""
 
     _holds_tensors_ = True
 
@@ -194,7 +199,8 @@ def _set(t, value):
 
 # ---- loss scaling ----
 def loss_scale_init(scale=2.0**16):
-    """State of loss scaling: {"scale", "good_steps"}. The loss is multiplied by state["scale"] before it is differentiated."""
+    """State of loss scaling: {"scale", "good_steps"}. The loss is multiplied by state["scale"] before it is
+    differentiated."""
     return {"scale": eager_full((), float(scale), "float32"), "good_steps": step_zero()}
 
 
@@ -211,7 +217,8 @@ def unscale(grads, state):
 
 
 def loss_scale_update(state, finite, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
-    """The next state: the scale shrinks where gradients were not finite, and grows after growth_interval steps where they were."""
+    """The next state: the scale shrinks where gradients were not finite, and grows after growth_interval
+    steps where they were."""
     good = _ops["where"](finite, state["good_steps"] + 1, 0)
     grow = good >= growth_interval
     scale = _ops["where"](finite, _ops["where"](grow, state["scale"] * growth_factor, state["scale"]), state["scale"] * backoff_factor)

@@ -1,6 +1,8 @@
-"""The algorithms. For each: `<name>_init(params)`, `<name>_update(params, grads, state, *, lr, ...)` over trees, `<name>_step(param, grad, ...)` for one tensor. All are pure.
+"""The algorithms. For each: `<name>_init(params)`, `<name>_update(params, grads, state, *, lr, ...)` over
+trees, `<name>_step(param, grad, ...)` for one tensor. All are pure.
 
-lr is a number, a tensor, or a schedule: a function of the number of the step. Tensors of trees are updated together: one program, whose element-wise parts run as few launches.
+lr is a number, a tensor, or a schedule: a function of the number of the step. Tensors of trees are updated
+together: one program, whose element-wise parts run as few launches.
 """
 
 import math
@@ -44,7 +46,8 @@ def _betas(name, *betas):
 
 
 class _Update:
-    """What every update does: checks the trees, counts the step, calls one() for each trained leaf, and evaluates the result unless told otherwise."""
+    """What every update does: checks the trees, counts the step, calls one() for each trained leaf, and
+    evaluates the result unless told otherwise."""
 
     def __init__(self, name, params, grads, state, slots):
         self.tree = Tree(name, params)
@@ -107,7 +110,8 @@ def sgd_step(param, grad, momentum_buffer=None, *, lr, weight_decay=0.0, momentu
 
 
 def sgd_update(params, grads, state=None, *, lr, momentum=0.0, weight_decay=0.0, nesterov=False, dampening=0.0, realize=None):
-    """(new parameters, new state): p - lr * d, where d is the gradient (and weight_decay * p), or a running sum of them that decays by momentum."""
+    """(new parameters, new state): p - lr * d, where d is the gradient (and weight_decay * p), or a running
+    sum of them that decays by momentum."""
     _check("sgd_update", momentum=momentum, weight_decay=weight_decay, lr=lr)
     if nesterov and (not momentum or dampening):
         raise ValueError("sgd_update: nesterov needs a momentum above 0 and no dampening")
@@ -156,7 +160,8 @@ def adamw_step(param, grad, m, v, step, *, lr, beta1=0.9, beta2=0.999, eps=1e-8,
 
 
 def adamw_update(params, grads, state, *, lr, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, bias_correction=True, realize=None):
-    """(new parameters, new state): Adam with weight decay that is apart from the gradient. realize: whether the result is evaluated at once (None: unless this is inside a transform)."""
+    """(new parameters, new state): Adam with weight decay that is apart from the gradient. realize: whether
+    the result is evaluated at once (None: unless this is inside a transform)."""
     _check("adamw_update", lr=lr, eps=eps, weight_decay=weight_decay)
     _betas("adamw_update", beta1, beta2)
     u = _Update("adamw_update", params, grads, state, ("m", "v"))
@@ -291,7 +296,8 @@ def _zeros(shape, p):
 
 
 def adafactor_init(params):
-    """{"rows", "columns", "v", "step"}: for matrices only the means of squares of rows and of columns are kept."""
+    """{"rows", "columns", "v", "step"}: for matrices only the means of squares of rows and of columns are
+    kept."""
     rows = lambda p: _zeros((*p.shape[:-1], 1), p) if _factored(p) else _zeros((), p)  # noqa: E731
     columns = lambda p: _zeros((*p.shape[:-2], 1, p.shape[-1]), p) if _factored(p) else _zeros((), p)  # noqa: E731
     return _init("adafactor_init", params, {"rows": rows, "columns": columns, "variance": lambda p: _zeros((), p) if _factored(p) else zeros_like(p)})
@@ -302,7 +308,8 @@ def _rms(x):
 
 
 def adafactor_step(param, grad, rows, columns, variance, step, *, lr=1e-2, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0, weight_decay=0.0):
-    """(new parameter, rows, columns, variance) of one tensor. Second moments of a matrix are the product of those of its rows and columns; the rate is relative to the size of the parameter."""
+    """(new parameter, rows, columns, variance) of one tensor. Second moments of a matrix are the product of
+    those of its rows and columns; the rate is relative to the size of the parameter."""
     p, g = _wide(param, grad)
     eps1 = (2.0**-52 if p.dtype.itemsize == 8 else 2.0**-23) if eps[0] is None else eps[0]
     at = as_step(step).astype(p.dtype)
@@ -372,7 +379,8 @@ def muon_init(params):
 
 
 def orthogonalized(x, steps=5, coefficients=_NEWTON_SCHULZ, eps=1e-7):
-    """Near to the U V^T of the singular value decomposition: steps of an odd polynomial that pulls all singular values towards 1."""
+    """Near to the U V^T of the singular value decomposition: steps of an odd polynomial that pulls all
+    singular values towards 1."""
     a, b, c = coefficients
     tall = int(x.shape[0]) > int(x.shape[1])
     x = _ops["matrix_transpose"](x) if tall else x
@@ -386,7 +394,8 @@ def orthogonalized(x, steps=5, coefficients=_NEWTON_SCHULZ, eps=1e-7):
 def muon_step(
     param, grad, m, *, lr, momentum=0.95, nesterov=True, weight_decay=0.0, ns_steps=5, ns_coefficients=_NEWTON_SCHULZ, eps=1e-7, adjust_lr="original"
 ):
-    """(new parameter, new momentum) of one matrix (in, out), or of a filter (..., in, out) as one. adjust_lr: "original" (sqrt(max(1, out / in))), "match_rms_adamw" or None."""
+    """(new parameter, new momentum) of one matrix (in, out), or of a filter (..., in, out) as one. adjust_lr:
+    "original" (sqrt(max(1, out / in))), "match_rms_adamw" or None."""
     if len(param.shape) < 2:
         raise ValueError(f"muon_step: a matrix is wanted, got {tuple(param.shape)}; muon_update takes AdamW for what is none")
     p, g = _wide(param, grad)
@@ -421,7 +430,8 @@ def muon_update(
     adamw_eps=1e-8,
     realize=None,
 ):
-    """(new parameters, new state): matrices by Muon, everything else by AdamW with adamw_lr (lr unless given)."""
+    """(new parameters, new state): matrices by Muon, everything else by AdamW with adamw_lr (lr unless
+    given)."""
     _check("muon_update", lr=lr, weight_decay=weight_decay, momentum=momentum)
     u = _Update("muon_update", params, grads, state, ("m", "v"))
     r = rate(lr, u.step)

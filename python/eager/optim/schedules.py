@@ -1,4 +1,5 @@
-"""Schedules: functions of the number of the step, from 0. An int gives a float; a tensor gives a tensor, so that a compiled step follows the schedule by itself."""
+"""Schedules: functions of the number of the step, from 0. An int gives a float; a tensor gives a tensor, so
+that a compiled step follows the schedule by itself."""
 
 import math
 
@@ -111,7 +112,8 @@ def exponential_schedule(value, gamma, steps=1, final=None):
 
 
 def one_cycle_schedule(max_value, total_steps, pct_start=0.3, div_factor=25.0, final_div_factor=1e4):
-    """Half a cosine up from max_value / div_factor to max_value in pct_start of the steps, and one down to max_value / (div_factor * final_div_factor)."""
+    """Half a cosine up from max_value / div_factor to max_value in pct_start of the steps, and one down to
+    max_value / (div_factor * final_div_factor)."""
     _positive("one_cycle_schedule", total_steps=total_steps - 1, div_factor=div_factor, final_div_factor=final_div_factor)
     if not 0 < pct_start < 1:
         raise ValueError(f"one_cycle_schedule: pct_start is in (0, 1), got {pct_start}")

@@ -8,7 +8,8 @@ def shape_of(x):
 
 
 class Tree:
-    """A tree of parameters: its leaves, and which of them are trained. In modules buffers and frozen parameters are not; nor are integers anywhere."""
+    """A tree of parameters: its leaves, and which of them are trained. In modules buffers and frozen
+    parameters are not; nor are integers anywhere."""
 
     def __init__(self, name, params):
         self.name = name

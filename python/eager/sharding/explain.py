@@ -13,7 +13,8 @@ the bytes that leave devices (all of them, all trips), the line ("file:line", or
 
 
 class ShardingExplanation:
-    """The collectives of a program, in order. print() shows them; .total_bytes is their sum over all devices."""
+    """The collectives of a program, in order. print() shows them; .total_bytes is their sum over all devices.
+    """
 
     def __init__(self, mesh, rows, text):
         self.mesh, self.collectives, self._text = mesh, [Collective(*r) for r in rows], text
@@ -35,7 +36,8 @@ class ShardingExplanation:
 
 
 def explain_sharding(fn, *args, **kwargs):
-    """The collectives that computing tensors takes, or calling a function: explain_sharding(tensor, ...) or explain_sharding(f, *args). Nothing runs."""
+    """The collectives that computing tensors takes, or calling a function: explain_sharding(tensor, ...) or
+    explain_sharding(f, *args). Nothing runs."""
     from ..core.pytree import tensor_leaves
 
     if callable(fn) and not isinstance(fn, EagerTensor):
@@ -50,5 +52,6 @@ def explain_sharding(fn, *args, **kwargs):
 
 
 def comm_stats():
-    """Bytes that devices of this process have sent so far, in all and by kind of collective, and the number of calls."""
+    """Bytes that devices of this process have sent so far, in all and by kind of collective, and the number
+    of calls."""
     return _stats()

@@ -11,16 +11,19 @@ __all__ = ["OpShardingRule", "PropagationStrategy", "compile_with_sharding", "pr
 
 
 class PropagationStrategy(enum.Enum):
-    """Where two tensors disagree: BASIC keeps what they have in common, AGGRESSIVE the one that is cut into more parts."""
+    """Where two tensors disagree: BASIC keeps what they have in common, AGGRESSIVE the one that is cut into
+    more parts."""
 
     BASIC = 0
     AGGRESSIVE = 1
 
 
 class OpShardingRule:
-    """Dims as products of factors: input_mappings and output_mappings have {dim: [factor, ...]} for each tensor, outermost factor first; factor_sizes {factor: size}.
-    A factor that no output has is summed over, unless it is among `joined` (reduced otherwise) or `whole` (not to be cut). numbers, of an operation that launches a kernel: {argument: [factor, ...]}
-    for its arguments that are products of factors, such as a count of elements or rows: a part is launched with the product of its own sizes."""
+    """Dims as products of factors: input_mappings and output_mappings have {dim: [factor, ...]} for each
+    tensor, outermost factor first; factor_sizes {factor: size}. A factor that no output has is summed over,
+    unless it is among `joined` (reduced otherwise) or `whole` (not to be cut). numbers, of an operation that
+    launches a kernel: {argument: [factor, ...]} for its arguments that are products of factors, such as a
+    count of elements or rows: a part is launched with the product of its own sizes."""
 
     def __init__(self, input_mappings, output_mappings, factor_sizes, joined=(), whole=(), numbers=None):
         self.input_mappings, self.output_mappings = list(input_mappings), list(output_mappings)
@@ -53,7 +56,8 @@ def _dims(mapping, spec, number):
 
 
 def propagate_sharding(rule, in_specs, out_specs, strategy=PropagationStrategy.BASIC):
-    """Axes go from spec to spec, to dims that are open. The specs (None: none) are changed in place; True if any was."""
+    """Axes go from spec to spec, to dims that are open. The specs (None: none) are changed in place; True if
+    any was."""
     in_specs, out_specs = list(in_specs), list(out_specs)
     if len(in_specs) != len(rule.input_mappings) or len(out_specs) != len(rule.output_mappings):
         raise ValueError(
@@ -89,7 +93,8 @@ def _with_lanes(mapping, t, depth, sizes):
 
 
 def follow_rule(operation, inputs, results, kwargs):
-    """The shardings of what a user's operation gives, by its own rule; those of its body stay where it has none."""
+    """The shardings of what a user's operation gives, by its own rule; those of its body stay where it has
+    none."""
     mesh = next((x.sharding.mesh for x in inputs if x.sharding is not None), None)
     if mesh is None:
         return
@@ -113,7 +118,8 @@ def follow_rule(operation, inputs, results, kwargs):
 
 
 def _laid_out(tree, specs, mesh, what):
-    """The tensors of a tree as the specs say: one for all, or a tree (of which a prefix will do) of PartitionSpecs, ShardingSpecs or None (as it lies)."""
+    """The tensors of a tree as the specs say: one for all, or a tree (of which a prefix will do) of
+    PartitionSpecs, ShardingSpecs or None (as it lies)."""
     from ..core.pytree import tree_map
 
     if specs is None:
@@ -158,10 +164,12 @@ def _compiled(fn, mesh, in_shardings, out_shardings, options):
 
 
 def compile_with_sharding(fn, mesh=None, in_shardings=None, out_shardings=None, **options):
-    """Compiles a function for tensors on a mesh: arguments are laid out as in_shardings say before it runs, results as out_shardings say: one PartitionSpec for all, or an entry for each argument or result
-    (trees of them for trees of tensors; None: as it lies). Other options as of compile.
+    """Compiles a function for tensors on a mesh: arguments are laid out as in_shardings say before it runs,
+    results as out_shardings say: one PartitionSpec for all, or an entry for each argument or result (trees of
+    them for trees of tensors; None: as it lies). Other options as of compile.
 
-    Of traced tensors, compile_with_sharding(tensors, mesh): every tensor that they were made of, and themselves, gets a sharding on the mesh, the one that it has, or that nothing is cut; they are then
+    Of traced tensors, compile_with_sharding(tensors, mesh): every tensor that they were made of, and
+    themselves, gets a sharding on the mesh, the one that it has, or that nothing is cut; they are then
     computed, laid out so. Gives the tensors."""
     if callable(fn) and not isinstance(fn, EagerTensor):
         return _compiled(fn, mesh, in_shardings, out_shardings, options)

@@ -1,4 +1,5 @@
-"""Predictions for meshes that need not exist: simulate, and the machines it is told about; auto_shard, which chooses layouts by them."""
+"""Predictions for meshes that need not exist: simulate, and the machines it is told about; auto_shard, which
+chooses layouts by them."""
 
 import dataclasses
 import functools
@@ -21,9 +22,12 @@ __all__ = ["AutoPlan", "Machine", "Simulation", "abstract", "auto_shard", "machi
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """One device and what lies between devices: floating-point operations per second of matrix products (f32, f64, 16 bits), operations per second of element-wise code, bytes per second of memory, seconds that a
-    kernel takes at least and that a run takes besides, bytes of memory (0: not limited), how many devices compute at the same time (0: all), whether collectives run beside kernels, and the link between devices:
-    (latency in seconds, bandwidth in bytes per second), or such a pair for each axis of the mesh by its name."""
+    """One device and what lies between devices: floating-point operations per second of matrix products (f32,
+    f64, 16 bits), operations per second of element-wise code, bytes per second of memory, seconds that a
+    kernel takes at least and that a run takes besides, bytes of memory (0: not limited), how many devices
+    compute at the same time (0: all), whether collectives run beside kernels, and the link between devices:
+    (latency in seconds, bandwidth in bytes per second), or such a pair for each axis of the mesh by its name.
+    """
 
     product_f32: float
     product_f64: float
@@ -51,7 +55,8 @@ class Machine:
         return (*map(float, numbers), bool(self.overlap), links)
 
 
-# What the makers' data sheets say of one device, dense products without sparsity; half of it is a usual yield, see Machine and dataclasses.replace.
+# What the makers' data sheets say of one device, dense products without sparsity; half of it is a usual
+# yield, see Machine and dataclasses.replace.
 machines = {
     "a100": Machine(19.5e12, 9.7e12, 312e12, 19.5e12, 2.0e12, 4e-6, 0.0, 80e9, 0.0, True, (8e-6, 300e9)),
     "h100": Machine(67e12, 34e12, 989e12, 67e12, 3.35e12, 4e-6, 0.0, 80e9, 0.0, True, (8e-6, 450e9)),
@@ -69,7 +74,9 @@ def _spec_of(sharding, rank, mesh):
 
 
 def abstract(shape, dtype="f32", sharding=None, mesh=None):
-    """A tensor without data, to call functions with that are only looked at (simulate, auto_shard, explain_sharding): of any size, it takes no memory. sharding: a ShardingSpec, or a PartitionSpec with mesh."""
+    """A tensor without data, to call functions with that are only looked at (simulate, auto_shard,
+    explain_sharding): of any size, it takes no memory. sharding: a ShardingSpec, or a PartitionSpec with
+    mesh."""
     shape = tuple(int(n) for n in ((shape,) if isinstance(shape, int) else shape))
     return abstract_tensor(next(_numbers), shape, dtype, _spec_of(sharding, len(shape), mesh))
 
@@ -106,8 +113,10 @@ def _traced(fn, mesh, args, kwargs):
 
 
 class Simulation:
-    """What simulate predicts for each device: .time, .compute, .communication (seconds), .flops, .memory (bytes, at most), .arguments, .results, .kernels, .collectives ({name: (calls, bytes sent, seconds)}), .traffic (bytes that
-    a device sends). print() shows a table, trace(path) writes a file for Perfetto (ui.perfetto.dev), events lists kernels and collectives."""
+    """What simulate predicts for each device: .time, .compute, .communication (seconds), .flops, .memory
+    (bytes, at most), .arguments, .results, .kernels, .collectives ({name: (calls, bytes sent, seconds)}),
+    .traffic (bytes that a device sends). print() shows a table, trace(path) writes a file for Perfetto
+    (ui.perfetto.dev), events lists kernels and collectives."""
 
     def __init__(self, mesh, machine, fields, table, handle):
         self.mesh, self.machine, self._table, self._handle = mesh, machine, table, handle
@@ -120,7 +129,8 @@ class Simulation:
 
     @property
     def events(self):
-        """(name, lane, start, seconds, flops, bytes, memory) of each; lane 0: kernels, 1: collectives, 2: whole loops."""
+        """(name, lane, start, seconds, flops, bytes, memory) of each; lane 0: kernels, 1: collectives, 2:
+        whole loops."""
         return simulate_events(self._handle)
 
     def trace(self, path):
@@ -146,10 +156,13 @@ def _machine(machine, mesh, link):
 
 
 def simulate(fn, mesh, *args, link=None, machine=None, **kwargs):
-    """Predicts time, memory and traffic of fn(*args) on each device of a mesh, which need not exist and may have thousands of devices. Nothing runs.
+    """Predicts time, memory and traffic of fn(*args) on each device of a mesh, which need not exist and may
+    have thousands of devices. Nothing runs.
 
-    args: tensors, whose data is not looked at, or eager.abstract(shape, dtype, sharding), which have none. fn may also be a tensor, or a list of tensors, that were not computed yet.
-    machine: a Machine, or the name of one in eager.sharding.machines; otherwise this machine is measured, once, and the numbers are kept in the cache. link: (latency, bandwidth) between devices, or {axis: (latency, bandwidth)}."""
+    args: tensors, whose data is not looked at, or eager.abstract(shape, dtype, sharding), which have none. fn
+    may also be a tensor, or a list of tensors, that were not computed yet. machine: a Machine, or the name of
+    one in eager.sharding.machines; otherwise this machine is measured, once, and the numbers are kept in the
+    cache. link: (latency, bandwidth) between devices, or {axis: (latency, bandwidth)}."""
     if not isinstance(mesh, DeviceMesh):
         raise TypeError(f"simulate: mesh is a DeviceMesh, got {type(mesh).__name__}")
     machine = _machine(machine, mesh, link)
@@ -254,7 +267,8 @@ def _stored(path):
 
 
 def _agreed(machine, axes):
-    """The first process's numbers in every process: layouts that are chosen by them must be the same. None stays None where the first process has none."""
+    """The first process's numbers in every process: layouts that are chosen by them must be the same. None
+    stays None where the first process has none."""
     import numpy as np
 
     from .. import distributed as dist
@@ -274,8 +288,9 @@ def _agreed(machine, axes):
 
 
 def measure_machine(mesh=None, again=False):
-    """The numbers of this machine, as simulate needs them. With a mesh: of a device of it while all of them work, and of its links; without one, of one device. Measured once and kept in the cache folder; again=True measures anew.
-    In a job of several processes all of them call it, and get the first one's numbers."""
+    """The numbers of this machine, as simulate needs them. With a mesh: of a device of it while all of them
+    work, and of its links; without one, of one device. Measured once and kept in the cache folder; again=True
+    measures anew. In a job of several processes all of them call it, and get the first one's numbers."""
     key = None if mesh is None else mesh.shape
     if key not in _known or again:
         path = _place(mesh)
@@ -304,7 +319,9 @@ def _store(path, machine):
 
 
 class AutoPlan:
-    """What auto_shard chose: .specs, a ShardingSpec for each tensor among the arguments, in their order; seconds that the model predicts for the layouts that were given (.given), for whole tensors (.replicated) and for these (.time)."""
+    """What auto_shard chose: .specs, a ShardingSpec for each tensor among the arguments, in their order;
+    seconds that the model predicts for the layouts that were given (.given), for whole tensors (.replicated)
+    and for these (.time)."""
 
     def __init__(self, mesh, specs, seconds):
         self.mesh, self.specs = mesh, specs
@@ -321,8 +338,10 @@ class AutoPlan:
 
 
 def auto_shard(fn, mesh, *args, link=None, machine=None, start=None, **kwargs):
-    """Chooses how the arguments of a function lie on a mesh, so that fn(*args) takes least time by the numbers of a machine and fits its memory. fn needs no annotations; those that it has stay. start: layouts to begin with, a spec
-    for each tensor. The result is never worse, by the model, than start, than whole tensors, and than the batch cut over the devices. Arguments: as of simulate."""
+    """Chooses how the arguments of a function lie on a mesh, so that fn(*args) takes least time by the
+    numbers of a machine and fits its memory. fn needs no annotations; those that it has stay. start: layouts
+    to begin with, a spec for each tensor. The result is never worse, by the model, than start, than whole
+    tensors, and than the batch cut over the devices. Arguments: as of simulate."""
     if not isinstance(mesh, DeviceMesh):
         raise TypeError(f"auto_shard: mesh is a DeviceMesh, got {type(mesh).__name__}")
     machine = _machine(machine, mesh, link)
@@ -338,7 +357,8 @@ def auto_shard(fn, mesh, *args, link=None, machine=None, start=None, **kwargs):
 
 
 class AutoSharded:
-    """What compile(auto_shard=mesh) gives: layouts are chosen at the first call with each kind of arguments; then the arguments are laid out so, and the function is compiled for that."""
+    """What compile(auto_shard=mesh) gives: layouts are chosen at the first call with each kind of arguments;
+    then the arguments are laid out so, and the function is compiled for that."""
 
     def __init__(self, fn, mesh, options, machine=None):
         from ..transforms.compile import compile

@@ -8,7 +8,8 @@ __all__ = ["DeviceMesh", "DimSpec", "P", "PartitionSpec", "ShardingSpec", "creat
 
 
 class DeviceMesh:
-    """Devices in a grid with named axes. fast=True: sums over its devices may be joined in any order, by whatever is quickest here; without it they have the same bits in threads and over MPI, in every run."""
+    """Devices in a grid with named axes. fast=True: sums over its devices may be joined in any order, by
+    whatever is quickest here; without it they have the same bits in threads and over MPI, in every run."""
 
     def __init__(self, name, shape, axis_names, devices=None, *, fast=False):
         self.name, self.shape, self.axis_names, self.fast = name, tuple(shape), tuple(axis_names), bool(fast)
@@ -77,7 +78,8 @@ def _mesh_of(number):
 
 
 class DimSpec:
-    """The mesh axes that one dim is cut along, outermost first. Open: more may be added by propagation; priority: 0 goes first."""
+    """The mesh axes that one dim is cut along, outermost first. Open: more may be added by propagation;
+    priority: 0 goes first."""
 
     __slots__ = ("axes", "is_open", "priority")
 
@@ -106,7 +108,8 @@ class DimSpec:
 
 
 class ShardingSpec:
-    """How a tensor lies on a mesh: a DimSpec for each dim, axes it is not to be cut along, axes along which parts are still to be summed."""
+    """How a tensor lies on a mesh: a DimSpec for each dim, axes it is not to be cut along, axes along which
+    parts are still to be summed."""
 
     def __init__(self, mesh, dim_specs, replicated_axes=(), partial_sum_axes=()):
         self.mesh = mesh

@@ -43,7 +43,8 @@ def device_coordinates(mesh, device):
 
 
 def compute_local_shape(global_shape, spec, device_id=0):
-    """The shape of the part that a device stores. Of sizes that do not divide (pad=True) every part is as large as the largest, padding included."""
+    """The shape of the part that a device stores. Of sizes that do not divide (pad=True) every part is as
+    large as the largest, padding included."""
     if spec is None:
         return tuple(int(n) for n in global_shape)
     if len(spec.dim_specs) != len(global_shape):
@@ -102,7 +103,8 @@ def _elsewhere(name, parts, mesh, specs, shape, pad, dtype):
 
 
 def from_local(local, mesh, specs, global_shape=None, *, pad=False, dtype=None, device=None):
-    """A tensor from the parts that this process has: under MPI the part of this rank; in one process a list with the part of every device, in the order of the mesh.
+    """A tensor from the parts that this process has: under MPI the part of this rank; in one process a list
+    with the part of every device, in the order of the mesh.
 
     global_shape is needed only where parts are padded: else it follows from them."""
     if not isinstance(mesh, DeviceMesh):
@@ -131,7 +133,8 @@ def from_local(local, mesh, specs, global_shape=None, *, pad=False, dtype=None, 
 
 
 def shard_from_callback(callback, shape, mesh, specs, *, pad=False, dtype=None, device=None):
-    """A tensor whose parts a function gives: callback(slices) is asked for the elements of the whole that lie there, once for each device of this process; nobody ever holds the whole."""
+    """A tensor whose parts a function gives: callback(slices) is asked for the elements of the whole that lie
+    there, once for each device of this process; nobody ever holds the whole."""
     spec = _spec(mesh, specs, len(shape))
     first, count = mesh_devices(mesh)
     parts = [np.asarray(callback(local_slices(shape, spec, k))) for k in range(first, first + count)]
@@ -141,7 +144,8 @@ def shard_from_callback(callback, shape, mesh, specs, *, pad=False, dtype=None, 
 
 
 def addressable_shards(x):
-    """[(device, array)] of this process: what it stores of a sharded tensor, padding included. None: x does not lie in parts."""
+    """[(device, array)] of this process: what it stores of a sharded tensor, padding included. None: x does
+    not lie in parts."""
     parts = local_parts(x)
     return parts and [(k, t.numpy()) for k, t in parts]
 

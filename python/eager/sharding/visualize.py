@@ -31,7 +31,8 @@ def _short(text, room):
 
 
 class ShardingPicture:
-    """Who holds what of a tensor: str() draws it in text, .svg in SVG (notebooks show that), save(path) writes a file. `holders` has the devices of each part, by its place along each dim."""
+    """Who holds what of a tensor: str() draws it in text, .svg in SVG (notebooks show that), save(path)
+    writes a file. `holders` has the devices of each part, by its place along each dim."""
 
     def __init__(self, spec, shape=None):
         if spec.mesh.size > _MOST:
@@ -52,7 +53,8 @@ class ShardingPicture:
 
     # ---- what both forms show ----
     def _layout(self):
-        """Dims that are drawn downwards and to the right, and those that are cut besides: a panel for each of their parts."""
+        """Dims that are drawn downwards and to the right, and those that are cut besides: a panel for each of
+        their parts."""
         cut = [d for d, n in enumerate(self.parts) if n > 1]
         rank = len(self.parts)
         shown = cut[-2:] if len(cut) > 2 else list(cut)
@@ -176,9 +178,11 @@ class ShardingPicture:
 
 
 def visualize_sharding(x, shape=None, *, mesh=None):
-    """Who holds what of a tensor, or of anything with this sharding: print() draws it in text, .svg is a picture, save(path) writes one.
+    """Who holds what of a tensor, or of anything with this sharding: print() draws it in text, .svg is a
+    picture, save(path) writes one.
 
-    x: a tensor; a ShardingSpec; or a PartitionSpec, with mesh. shape: of the tensor, where x does not know it; without one parts are numbered."""
+    x: a tensor; a ShardingSpec; or a PartitionSpec, with mesh. shape: of the tensor, where x does not know
+    it; without one parts are numbered."""
     if isinstance(x, EagerTensor):
         spec = x.sharding
         shape = tuple(int(n) for n in x.physical_shape)

@@ -1,4 +1,5 @@
-"""What the transforms of derivatives share: trees of tensors in, variables in their place, and trees of derivatives out."""
+"""What the transforms of derivatives share: trees of tensors in, variables in their place, and trees of
+derivatives out."""
 
 import contextlib
 import contextvars
@@ -51,7 +52,8 @@ def where_is(name, index, path):
 
 
 def untrained(treedef):
-    """Leaves that are constants: buffers and frozen parameters of modules, which say so in their structure."""
+    """Leaves that are constants: buffers and frozen parameters of modules, which say so in their structure.
+    """
     out = set()
     for aux, first, count in treedef.customs():
         trained = getattr(aux, "trained", None)

@@ -10,7 +10,8 @@ __all__ = ["checkpoint"]
 
 
 def checkpoint(fn):
-    """fn, of which a reverse derivative keeps only the arguments and what fn captures: the rest is computed once more on the way back, when it is needed."""
+    """fn, of which a reverse derivative keeps only the arguments and what fn captures: the rest is computed
+    once more on the way back, when it is needed."""
 
     @functools.wraps(fn)
     def checkpointed(*args, **kwargs):

@@ -36,7 +36,8 @@ class CompiledFunction(_CompiledFunction):
         return CompileStats(*self._counts())
 
     def explain(self):
-        """Every miss: its cause (what differs from the call before), how many ms it took, whether it was compiled (else the function reads data, and runs as it is)."""
+        """Every miss: its cause (what differs from the call before), how many ms it took, whether it was
+        compiled (else the function reads data, and runs as it is)."""
         return self._log()
 
     def show(self, form="text"):
@@ -51,11 +52,15 @@ def _compiled(fn, options):
 def compile(fn=None, *, fullgraph=False, max_cache_size=64, dynamic_dims=None, donate=None, bucket=None, max_compiles=None, mode=None, auto_shard=None, machine=None):
     """Compiles a function of tensors (and pytrees of them).
 
-    A call is looked up by the structure, shapes and dtypes of its arguments, the values of those that are no tensors, and the same for what the function captures;
-    captured tensors are inputs, so new values of them are seen. dynamic_dims={argument index: {dim: name}}: those sizes may vary in one program; equal names mean equal sizes.
-    donate: numbers of arguments whose memory may become a result's; they are gone after the call. bucket="pow2": dynamic dims that round up to one power of two share
-    a program that is made for that size, with what is beyond the true size masked. max_compiles: RuntimeError instead of one more. mode="autotune": the first call takes the time of several ways to cut the work into
-    blocks and keeps the quickest. fullgraph=True: RuntimeError where the body reads data; without it such a function runs as it is. auto_shard=mesh: how the arguments lie on that mesh is chosen (eager.auto_shard) at the first call
+    A call is looked up by the structure, shapes and dtypes of its arguments, the values of those that are no
+    tensors, and the same for what the function captures; captured tensors are inputs, so new values of them
+    are seen. dynamic_dims={argument index: {dim: name}}: those sizes may vary in one program; equal names
+    mean equal sizes. donate: numbers of arguments whose memory may become a result's; they are gone after the
+    call. bucket="pow2": dynamic dims that round up to one power of two share a program that is made for that
+    size, with what is beyond the true size masked. max_compiles: RuntimeError instead of one more.
+    mode="autotune": the first call takes the time of several ways to cut the work into blocks and keeps the
+    quickest. fullgraph=True: RuntimeError where the body reads data; without it such a function runs as it
+    is. auto_shard=mesh: how the arguments lie on that mesh is chosen (eager.auto_shard) at the first call
     with each kind of arguments, by the numbers of machine, or of this one.
     """
     options = {

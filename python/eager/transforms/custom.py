@@ -13,7 +13,8 @@ __all__ = ["custom_jvp", "custom_vjp"]
 def call_with_rules(name, fn, args, make_vjp, make_jvp):
     """fn(*args), whose derivative with respect to the tensors of args is what the rules say.
 
-    make_vjp(args, cotangents) gives a gradient for each argument; make_jvp(args, tangents) a tangent like the result. None: no such rule.
+    make_vjp(args, cotangents) gives a gradient for each argument; make_jvp(args, tangents) a tangent like the
+    result. None: no such rule.
     """
     out, out_def = tree_flatten(fn(*args))
     return tree_unflatten(out_def, results_with_rules(name, args, [tensor(x) for x in out], out_def, make_vjp, make_jvp))
@@ -111,8 +112,9 @@ class custom_vjp(_Custom):
 
     f.defvjp(forward, backward)
 
-    forward(x, y) gives (result, residuals); backward(residuals, cotangent) gives a tuple with the gradient of each argument (None: zero). Arguments nondiff_argnums are handed
-    to forward as they are and to backward in front of the residuals.
+    forward(x, y) gives (result, residuals); backward(residuals, cotangent) gives a tuple with the gradient of
+    each argument (None: zero). Arguments nondiff_argnums are handed to forward as they are and to backward in
+    front of the residuals.
     """
 
     _forward = _backward = None
@@ -145,7 +147,8 @@ class custom_jvp(_Custom):
     @f.defjvp
     def f_jvp(primals, tangents): ...      # gives (result, tangent of the result)
 
-    The tangent must be linear in the tangents; reverse mode transposes it. f.defjvps(dx, dy) takes one function (tangent, result, *primals) for each argument instead.
+    The tangent must be linear in the tangents; reverse mode transposes it. f.defjvps(dx, dy) takes one
+    function (tangent, result, *primals) for each argument instead.
     """
 
     _rule = None

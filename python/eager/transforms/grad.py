@@ -41,7 +41,8 @@ def _value_and_grad(name, fn, argnums, has_aux, create_graph, realize, allow_unu
 
 
 def value_and_grad(fn=None, argnums=0, has_aux=False, create_graph=True, realize=True, allow_unused=True):
-    """A function that gives (fn(*args), gradient); with has_aux, where fn gives (value, aux), ((value, aux), gradient). See grad."""
+    """A function that gives (fn(*args), gradient); with has_aux, where fn gives (value, aux), ((value, aux),
+    gradient). See grad."""
     if fn is None:
         return functools.partial(
             value_and_grad, argnums=argnums, has_aux=has_aux, create_graph=create_graph, realize=realize, allow_unused=allow_unused
@@ -56,11 +57,13 @@ def value_and_grad(fn=None, argnums=0, has_aux=False, create_graph=True, realize
 
 
 def grad(fn=None, argnums=0, has_aux=False, create_graph=True, realize=True, allow_unused=True):
-    """A function that gives the gradient of fn, which gives one number, with respect to arguments argnums (an int: its gradient; a tuple: a tuple of them).
+    """A function that gives the gradient of fn, which gives one number, with respect to arguments argnums (an
+    int: its gradient; a tuple: a tuple of them).
 
-    Arguments may be trees of tensors; so are their gradients. has_aux: fn gives (number, aux), and the result is (gradient, aux). realize: the gradient is evaluated at once,
-    unless this is inside another transform. create_graph=False: the gradient is a constant for derivatives around this one. allow_unused=False: an argument that the number does not
-    depend on is an error, and not a gradient of zeros.
+    Arguments may be trees of tensors; so are their gradients. has_aux: fn gives (number, aux), and the result
+    is (gradient, aux). realize: the gradient is evaluated at once, unless this is inside another transform.
+    create_graph=False: the gradient is a constant for derivatives around this one. allow_unused=False: an
+    argument that the number does not depend on is an error, and not a gradient of zeros.
     """
     if fn is None:
         return functools.partial(grad, argnums=argnums, has_aux=has_aux, create_graph=create_graph, realize=realize, allow_unused=allow_unused)

@@ -13,7 +13,8 @@ _reshape, _eye = tensor_ops["reshape"], tensor_ops["eye"]
 
 
 def _basis(x):
-    """Along a new first axis, for each element of x a tensor like x that is 1 there and 0 elsewhere; sizes may be symbols."""
+    """Along a new first axis, for each element of x a tensor like x that is 1 there and 0 elsewhere; sizes
+    may be symbols."""
     n = 1
     for d in x.shape:
         n = n * d
@@ -29,7 +30,8 @@ def _pick(argnums, trees):
 
 
 def jacrev(fn, argnums=None, has_aux=False):
-    """A function that gives the Jacobian of fn by reverse mode: a tree as the result, of trees as the arguments, of tensors of shape result + argument."""
+    """A function that gives the Jacobian of fn by reverse mode: a tree as the result, of trees as the
+    arguments, of tensors of shape result + argument."""
 
     @functools.wraps(fn)
     def jacobian(*args, **kwargs):

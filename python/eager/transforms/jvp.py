@@ -24,7 +24,8 @@ def jvp(fn, primals, tangents, *, has_aux=False):
 
 
 def linearize(fn, *primals, has_aux=False):
-    """(out, push) or, with has_aux, (out, push, aux): push(*tangents) gives the tangent of out. fn is run once, however often push is called."""
+    """(out, push) or, with has_aux, (out, push, aux): push(*tangents) gives the tangent of out. fn is run
+    once, however often push is called."""
     traced = Traced("linearize", fn, primals, tuple(range(len(primals))), has_aux=has_aux)
 
     def push(*tangents):

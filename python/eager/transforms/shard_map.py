@@ -1,4 +1,5 @@
-"""shard_map: a function of parts, run on every device. pmap: one element of the first axis on every device."""
+"""shard_map: a function of parts, run on every device. pmap: one element of the first axis on every device.
+"""
 
 import functools
 
@@ -108,9 +109,11 @@ def _result(t, dims, mesh, levels, check, path):
 def shard_map(fn=None, mesh=None, in_specs=None, out_specs=None, check_rep=True):
     """The function fn of parts, on every device of a mesh.
 
-    in_specs, out_specs: a PartitionSpec (None: whole) for each argument and result, or trees of them. Inside, an argument has the shape of one device's part, and collectives
-    (eager.psum, all_gather, ppermute, axis_index, ...) speak of the mesh's axes by name. What fn captures is whole on every device, sharded or not. check_rep: refuse a result that
-    out_specs do not cut along an axis although devices along it may have different ones."""
+    in_specs, out_specs: a PartitionSpec (None: whole) for each argument and result, or trees of them. Inside,
+    an argument has the shape of one device's part, and collectives (eager.psum, all_gather, ppermute,
+    axis_index, ...) speak of the mesh's axes by name. What fn captures is whole on every device, sharded or
+    not. check_rep: refuse a result that out_specs do not cut along an axis although devices along it may have
+    different ones."""
     if fn is None:
         return functools.partial(shard_map, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_rep=check_rep)
     if not isinstance(mesh, DeviceMesh):
@@ -162,9 +165,11 @@ def shard_map(fn=None, mesh=None, in_specs=None, out_specs=None, check_rep=True)
 
 
 def pmap(fn=None, axis_name="devices", *, in_axes=0, out_axes=0, mesh=None, axis_size=None):
-    """The function fn on every device, each with its element of the first axis (in_axes: of another; None: all have the same). The axis is as long as there are devices.
+    """The function fn on every device, each with its element of the first axis (in_axes: of another; None:
+    all have the same). The axis is as long as there are devices.
 
-    mesh: of one axis; without one it has as many devices as the axis has elements. Inside, collectives name axis_name."""
+    mesh: of one axis; without one it has as many devices as the axis has elements. Inside, collectives name
+    axis_name."""
     if fn is None:
         return functools.partial(pmap, axis_name=axis_name, in_axes=in_axes, out_axes=out_axes, mesh=mesh, axis_size=axis_size)
     from .vmap import vmap

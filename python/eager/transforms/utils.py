@@ -24,7 +24,8 @@ class Drawing:
         return self.svg
 
     def save(self, path):
-        """Writes the drawing: SVG, or PNG (and PDF) by the end of the name, which needs the package cairosvg."""
+        """Writes the drawing: SVG, or PNG (and PDF) by the end of the name, which needs the package cairosvg.
+        """
         path = os.fspath(path)
         end = os.path.splitext(path)[1].lower()
         if end in (".png", ".pdf"):
@@ -74,8 +75,9 @@ def _show(what, args, kwargs, form, depth=3):
 
 
 def visualize(what, *args, fused=True, path=None, **kwargs):
-    """Draws tensors that are not evaluated yet, or a function called with the arguments: kernels with the operations in them, or (fused=False) the graph as it was
-    recorded. path, or for tensors the second argument: a file to write, .svg or .png.
+    """Draws tensors that are not evaluated yet, or a function called with the arguments: kernels with the
+    operations in them, or (fused=False) the graph as it was recorded. path, or for tensors the second
+    argument: a file to write, .svg or .png.
 
     eager.visualize(y, "y.svg")
     eager.visualize(model, x, params, path="model.png")
@@ -87,13 +89,15 @@ def visualize(what, *args, fused=True, path=None, **kwargs):
 
 
 def trace(fn, *args, **kwargs):
-    """Prints what a function does when it is compiled, or what evaluating tensors will do: kernels, buffers, peak memory."""
+    """Prints what a function does when it is compiled, or what evaluating tensors will do: kernels, buffers,
+    peak memory."""
     print(_show(fn, args, kwargs, "text"))
 
 
 def std_basis(tree):
-    """The standard basis of a tree of tensors: a tree of the same structure whose tensors have one leading axis more, as long as there are elements in all of them;
-    along it, each element of the tree is 1 once and all others are 0."""
+    """The standard basis of a tree of tensors: a tree of the same structure whose tensors have one leading
+    axis more, as long as there are elements in all of them; along it, each element of the tree is 1 once and
+    all others are 0."""
     leaves, treedef = tree_flatten(tree)
     sizes = [int(t.size) for t in leaves]
     total, start, out = sum(sizes), 0, []

@@ -8,13 +8,15 @@ __all__ = ["vjp"]
 
 
 def vjp(fn, *primals, has_aux=False):
-    """(out, pull) or, with has_aux, (out, pull, aux): pull(cotangent), of the structure of out, gives a tuple with the gradient of each primal.
+    """(out, pull) or, with has_aux, (out, pull, aux): pull(cotangent), of the structure of out, gives a tuple
+    with the gradient of each primal.
 
     pull may be called several times, and under vmap. What it needs is kept as long as pull is.
     """
     traced = Traced("vjp", fn, primals, tuple(range(len(primals))), has_aux=has_aux)
     out = traced.results()
-    # outside of all transforms results may be read before pull is called: what pull needs is computed with them then
+    # outside of all transforms results may be read before pull is called: what pull needs is computed with
+    # them then
     variables = traced.variables.vars
     kept = diff_pullback(variables, traced.outs, tree_leaves(out), traced.lanes) if outermost() else None
 

@@ -11,7 +11,8 @@ __all__ = ["vmap"]
 
 
 def _spread_over(mesh, axis):
-    """What gives a mapped tensor its sharding: the new batch dim, which is the first, is cut along the axis."""
+    """What gives a mapped tensor its sharding: the new batch dim, which is the first, is cut along the axis.
+    """
 
     def spread(t):
         rank = t.batch_dims + len(t.shape)
@@ -42,10 +43,12 @@ def _mesh_of(tree, axis):
 def vmap(fn=None, in_axes=0, out_axes=0, axis_size=None, spmd_axis_name=None, mesh=None):
     """The function fn mapped over an axis of its arguments, in one pass and not in a loop.
 
-    in_axes: which axis of each argument is mapped: an int for all, None for an argument that every call shares, or a tuple with one entry for
-    each argument; an entry may be a pytree prefix of its argument. out_axes: where the axis is in the results. Named arguments are mapped along axis 0.
-    axis_size: needed if nothing is mapped. mesh and spmd_axis_name: the axis is spread over that axis of a mesh (without one: of the
-    mesh that arguments lie on). For a function of one argument in_axes may be that argument's own tree. Inside, `shape` hides the axis.
+    in_axes: which axis of each argument is mapped: an int for all, None for an argument that every call
+    shares, or a tuple with one entry for each argument; an entry may be a pytree prefix of its argument.
+    out_axes: where the axis is in the results. Named arguments are mapped along axis 0. axis_size: needed if
+    nothing is mapped. mesh and spmd_axis_name: the axis is spread over that axis of a mesh (without one: of
+    the mesh that arguments lie on). For a function of one argument in_axes may be that argument's own tree.
+    Inside, `shape` hides the axis.
 
     Used as a decorator with arguments or without.
     """

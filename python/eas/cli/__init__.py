@@ -1,4 +1,5 @@
-"""The command line: `python -m eas` or `eas`. Exit codes: 0 fine, 1 something was found or failed, 2 the command was wrong."""
+"""The command line: `python -m eas` or `eas`. Exit codes: 0 fine, 1 something was found or failed, 2 the
+command was wrong."""
 
 import argparse
 import os

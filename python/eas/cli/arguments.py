@@ -1,4 +1,5 @@
-"""Arguments of kernels as text: `a:f32[1024]=random`, `x=data.npy`, `N=1000`, `s:f32=0.5`; and the kernels they are for."""
+"""Arguments of kernels as text: `a:f32[1024]=random`, `x=data.npy`, `N=1000`, `s:f32=0.5`; and the kernels
+they are for."""
 
 import contextlib
 import math
@@ -151,7 +152,8 @@ def scalar(value, dtype, text):
 
 
 class Maker:
-    """Makes values of specs: length and fill of arrays that do not say, and the seed, come from the options."""
+    """Makes values of specs: length and fill of arrays that do not say, and the seed, come from the options.
+    """
 
     def __init__(self, size, fill, seed):
         if size < 0:
@@ -228,7 +230,8 @@ def is_kernel(o):
 
 
 def load_kernel(text):
-    """The kernel that FILE.py:NAME (or package.module:NAME) names; NAME may be left out where there is one kernel."""
+    """The kernel that FILE.py:NAME (or package.module:NAME) names; NAME may be left out where there is one
+    kernel."""
     path, colon, name = text.rpartition(":")
     if not colon:
         path, name = text, ""
@@ -249,7 +252,8 @@ def load_kernel(text):
 
 
 def bind(kernel, specs, meta, maker):
-    """(the kernel itself, its arguments by name) for a call; an autotuned kernel takes the meta values of its first config."""
+    """(the kernel itself, its arguments by name) for a call; an autotuned kernel takes the meta values of its
+    first config."""
     if not isinstance(kernel, eas.Kernel):
         meta = {**kernel.configs[0].meta, **meta}
         kernel = kernel.kernel

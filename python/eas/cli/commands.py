@@ -189,7 +189,7 @@ def run(opts):
     ck, runtime = _eas.compile_ir(ir), _runtime(opts)
     written = [n for n in names if n in ck.writes]
     outs = _outputs(opts.out, written)
-    moved = {n: a.to(runtime.device) if isinstance(a, eas.Tensor) and runtime.device not in ("cpu", "ref") else a for n, a in args.items()}
+    moved = {n: a.to(runtime.device) if isinstance(a, eas.Tensor) and not runtime.on_host else a for n, a in args.items()}
     runtime.run(ck, moved, None, grid=_grid(opts.grid))
     for name in written:
         x = moved[name]
@@ -231,7 +231,7 @@ def bench(opts):
     defaults = _defaults(kernel)
     args = {n: call.get(n, defaults.get(n)) for n in ck.params}
     args = {n: a.to(runtime.device) if isinstance(a, eas.Tensor) else a for n, a in args.items()}
-    if runtime.device not in ("cpu", "ref"):  # the time of the kernel, not of copies
+    if not runtime.on_host:  # the time of the kernel, not of copies
         args = {n: eas.tensor(a, device=runtime.device) if isinstance(a, np.ndarray) else a for n, a in args.items()}
     median, least, count = _measure(runtime, ck, args, grid, opts.seconds)
     moved = _moved_bytes(ck, args)

@@ -1,4 +1,5 @@
-"""`eas doctor`: a self-test on every device. Each device is tested in a process of its own: a driver that crashes is a finding, not the end."""
+"""`eas doctor`: a self-test on every device. Each device is tested in a process of its own: a driver that
+crashes is a finding, not the end."""
 
 import os
 import subprocess

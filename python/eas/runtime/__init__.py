@@ -6,7 +6,9 @@ from .. import _eas
 
 __all__ = ["Runtime", "get_runtime"]
 
-_NAMES = {"auto": "cpu"} | {name: d["name"] for d in _eas._device_facts() for name in (d["name"], d["alias"]) if name}
+_FACTS = {d["name"]: d for d in _eas._device_facts()}
+_NAMES = {"auto": "cpu"} | {name: d["name"] for d in _FACTS.values() for name in (d["name"], d["alias"]) if name}
+_HOST = 1  # DLPack's device type of host memory
 _runtimes = {}
 
 
@@ -15,6 +17,7 @@ class Runtime:
 
     def __init__(self, device):
         self.device = device
+        self.on_host = _FACTS[device]["dlpack"] == _HOST  # its arrays are in the memory of the host
 
     def unavailable(self):
         """Why the device cannot be used, or None."""
@@ -46,7 +49,8 @@ class Runtime:
 
 
 def get_runtime(backend=None):
-    """The runtime of a backend: "auto", "cpu", "ref", "mps" (alias "metal") or "opencl"; by default EAS_BACKEND's, else auto."""
+    """The runtime of a backend: "auto", "cpu", "ref", "mps" (alias "metal") or "opencl"; by default
+    EAS_BACKEND's, else auto."""
     name = backend if backend is not None else os.environ.get("EAS_BACKEND") or "auto"
     device = _NAMES.get(name) if isinstance(name, str) else None
     if device is None:

@@ -21,8 +21,8 @@ def _sizes(runtime_args, shape, naxes):
 
 
 def infer_grid(ir, runtime_args, block, shape=None):
-    """(ceil(W / block), H, D or 1) for kernels that use axis 1 or 2, from `shape` (its last dims) or the scalars H, W, D;
-    None for 1-D kernels."""
+    """(ceil(W / block), H, D or 1) for kernels that use axis 1 or 2, from `shape` (its last dims) or the
+    scalars H, W, D; None for 1-D kernels."""
     if ir.naxes < 2:
         return None
     if not isinstance(runtime_args, dict):

@@ -1,4 +1,5 @@
-"""Metal, close to the device: buffers, copies, compiled kernels. What `load_metal_ext` gives; most programs want `eas.tensor` and launches.
+"""Metal, close to the device: buffers, copies, compiled kernels. What `load_metal_ext` gives; most programs
+want `eas.tensor` and launches.
 
 A buffer is an `eas.Tensor` of bytes on "mps".
 """
@@ -29,7 +30,8 @@ def is_available():
 
 
 def alloc_buffer(nbytes, storage="private"):
-    """`nbytes` bytes on the device; "shared" ones are the host's as well, and are read back without a staging copy."""
+    """`nbytes` bytes on the device; "shared" ones are the host's as well, and are read back without a staging
+    copy."""
     if storage not in ("private", "shared"):
         raise ValueError(f'storage must be "private" or "shared", got {storage!r}')
     if storage == "shared":
@@ -64,7 +66,8 @@ def copy_to_host(buf, obj):
 
 
 def compile(kernel, *args, **kw):
-    """The compiled kernel for these arguments: `kernel.compile(...)`; a compiled one is given back as it is."""
+    """The compiled kernel for these arguments: `kernel.compile(...)`; a compiled one is given back as it is.
+    """
     return kernel.compile(*args, **kw) if hasattr(kernel, "compile") else kernel
 
 

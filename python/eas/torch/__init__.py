@@ -1,6 +1,8 @@
-"""torch: tensors both ways, kernels as operators (`op`), launches on torch's own queue. On the CPU nothing is copied in either direction.
+"""torch: tensors both ways, kernels as operators (`op`), launches on torch's own queue. On the CPU nothing is
+copied in either direction.
 
-`python -m eas.torch` prints what this torch offers. torch is imported when something of it is first needed."""
+`python -m eas.torch` prints what this torch offers. torch is imported when something of it is first needed.
+"""
 
 from .._eas import Tensor, _to_torch, from_dlpack
 
@@ -30,8 +32,8 @@ def __getattr__(name):
 
 
 def from_torch(t, *, device=None, copy=None):
-    """An eas.Tensor over a torch tensor's memory; a copy if `copy` is True or `device` another than where it is. torch's work on it is waited for
-    (on mps, unless EAS_TORCH_MPS_SYNC=0)."""
+    """An eas.Tensor over a torch tensor's memory; a copy if `copy` is True or `device` another than where it
+    is. torch's work on it is waited for (on mps, unless EAS_TORCH_MPS_SYNC=0)."""
     torch = _torch()
     if not isinstance(t, torch.Tensor):
         raise TypeError(f"from_torch takes a torch.Tensor, got {type(t).__name__}")
@@ -43,8 +45,8 @@ def from_torch(t, *, device=None, copy=None):
 
 
 def to_torch(t, device=None):
-    """A torch tensor over an eas.Tensor's memory; a copy if `device` is another than the tensor's, or if torch cannot reach the tensor's memory
-    (read-only, on "ref" or "opencl")."""
+    """A torch tensor over an eas.Tensor's memory; a copy if `device` is another than the tensor's, or if
+    torch cannot reach the tensor's memory (read-only, on "ref" or "opencl")."""
     if not isinstance(t, Tensor):
         raise TypeError(f"to_torch takes an eas.Tensor, got {type(t).__name__}")
     torch = _torch()

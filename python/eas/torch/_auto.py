@@ -31,7 +31,8 @@ def _gradient(t):
 
 
 def auto_backward(spec, options, differentiable, fake, text_of, compiled):
-    """The function that an operator <name>_backward is made of, its outputs and types; parameters' names say what they are."""
+    """The function that an operator <name>_backward is made of, its outputs and types; parameters' names say
+    what they are."""
     if not isinstance(spec.kernel, Kernel):
         what = "an autotuned kernel: pass its .kernel with the meta parameters of a configuration" if spec.is_kernel else "a function that launches kernels"
         raise TypeError(f'{spec.name}: backward="auto" differentiates a kernel; this is {what}')

@@ -1,6 +1,8 @@
-"""Teaches the extension to read torch tensors by torch's C functions (_eas/torch_direct.c): samples of all kinds, and what torch's attributes say of them.
+"""Teaches the extension to read torch tensors by torch's C functions (_eas/torch_direct.c): samples of all
+kinds, and what torch's attributes say of them.
 
-What does not read alike is a torch that the extension does not know: arguments are then read through DLPack's table or by attributes."""
+What does not read alike is a torch that the extension does not know: arguments are then read through DLPack's
+table or by attributes."""
 
 import os
 
@@ -37,8 +39,9 @@ def _expected(torch, t):
 
 
 def learn(torch):
-    """Whether tensors are read directly from now on. Modes of the caller neither see the samples nor change them; inside a transform of torch.func there
-    may be no plain tensors, and a later call succeeds. EAS_TORCH_DIRECT=0 forbids it."""
+    """Whether tensors are read directly from now on. Modes of the caller neither see the samples nor change
+    them; inside a transform of torch.func there may be no plain tensors, and a later call succeeds.
+    EAS_TORCH_DIRECT=0 forbids it."""
     if os.environ.get("EAS_TORCH_DIRECT") == "0":
         return False
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():

@@ -1,6 +1,8 @@
-"""`eas.torch.op`: a kernel, or a function that launches some, as an operator of torch: schema, fake implementation, autograd, vmap.
+"""`eas.torch.op`: a kernel, or a function that launches some, as an operator of torch: schema, fake
+implementation, autograd, vmap.
 
-The operator's functions are written out as Python text and compiled once, so that a call runs straight-line code: make the outputs, launch."""
+The operator's functions are written out as Python text and compiled once, so that a call runs straight-line
+code: make the outputs, launch."""
 
 from contextlib import contextmanager
 from functools import cache
@@ -234,7 +236,8 @@ def _places(spec):
 
 
 def _write_keeping(spec, save, differentiable):
-    """Lines that keep the tensors named (arguments and outputs), and all scalars, for the backward function."""
+    """Lines that keep the tensors named (arguments and outputs), and all scalars, for the backward function.
+    """
     ins, outs = _places(spec)
     have = ins | outs
     fixed = [outs[n] for n in spec.outputs if n not in differentiable]
@@ -317,7 +320,8 @@ def _need_of(spec, name):
 
 
 def _by_names(spec, backward, differentiable):
-    """(names to save, text of each argument, text of each result) of an operator whose arguments' names say what they are."""
+    """(names to save, text of each argument, text of each result) of an operator whose arguments' names say
+    what they are."""
     inner = _specs[backward]
     places = []
     save = []
@@ -347,7 +351,8 @@ def _by_names(spec, backward, differentiable):
 
 
 def _call_by_names(spec, backward, places, results):
-    """As a function of torch.library.register_autograd's kind; it leaves the dispatcher out where ctx.plain says that the forward did, and still can."""
+    """As a function of torch.library.register_autograd's kind; it leaves the dispatcher out where ctx.plain
+    says that the forward did, and still can."""
     lines = [
         "def run(ctx, *grads):",
         "    saved = ctx.saved_tensors",
@@ -362,7 +367,8 @@ def _call_by_names(spec, backward, places, results):
 
 
 def _plain_keys():
-    """The dispatch keys of a call with tensors on the CPU and nothing in between: no mode, no transform, no subclass, no lazy bit."""
+    """The dispatch keys of a call with tensors on the CPU and nothing in between: no mode, no transform, no
+    subclass, no lazy bit."""
     key, keys = torch._C.DispatchKey, torch._C.DispatchKeySet
     both = keys(key.CPU) | keys(key.AutogradCPU)
     return {both.raw_repr(), (both | keys(key.ADInplaceOrView)).raw_repr()}
@@ -370,7 +376,8 @@ def _plain_keys():
 
 @cache
 def _still_plain():
-    """A function that tells whether a backward, called with these gradients, has nothing in between: not recorded, no mode, no transform."""
+    """A function that tells whether a backward, called with these gradients, has nothing in between: not
+    recorded, no mode, no transform."""
     names = ("_dispatch_keys", "_dispatch_tls_local_include_set", "DispatchKeySet")
     if not all(hasattr(torch._C, n) for n in names):
         return lambda grads: False
@@ -393,7 +400,8 @@ def _still_plain():
 
 @contextmanager
 def _one_level():
-    """Inside torch.func's transforms: the function is of the level that runs now, and what it calls goes to the next."""
+    """Inside torch.func's transforms: the function is of the level that runs now, and what it calls goes to
+    the next."""
     functorch = torch._C._functorch
     before = functorch.get_single_level_autograd_function_allowed()
     functorch.set_single_level_autograd_function_allowed(True)
@@ -437,8 +445,9 @@ def _function(spec, uses, keeping):
 
 
 def _register_directly(lib, spec, overload, implementation, backward, setup_context, keeping):
-    """What torch.library.register_autograd does, without looking at the schema in every call; with tensors on the CPU and nothing in between the implementation is
-    called at once, and torch.func.grad and its like work as well. False: this torch has not what it takes."""
+    """What torch.library.register_autograd does, without looking at the schema in every call; with tensors on
+    the CPU and nothing in between the implementation is called at once, and torch.func.grad and its like work
+    as well. False: this torch has not what it takes."""
     below, after = getattr(torch._C, "_AutoDispatchBelowAutograd", None), getattr(torch._C, "_after_autograd_keyset", None)
     redispatch, transformed = getattr(overload, "redispatch", None), getattr(torch._C, "_are_functorch_transforms_active", None)
     if any(f is None for f in (below, after, redispatch, transformed)) or not hasattr(
@@ -591,21 +600,32 @@ def op(
     params=None,
     **bound,
 ):
-    """Makes a kernel an operator of torch, `torch.ops.namespace.name`, and returns it; docs/torch.md tells the whole story. In a kernel's place
-    may stand a function that launches kernels: it is given its outputs, too.
+    """Makes a kernel an operator of torch, `torch.ops.namespace.name`, and returns it; docs/torch.md tells
+    the whole story. In a kernel's place may stand a function that launches kernels: it is given its outputs,
+    too.
 
-    outputs   parameters that the operator makes and returns: a name, names, or {name: how}, where how is the name of the tensor argument it is
+    outputs   parameters that the operator makes and returns: a name, names, or {name: how}, where how is the
+              name of the tensor argument it is
               like, or a function of arguments (by their names) that returns the tensor or its shape
     mutates   parameters that the caller gives and the kernel writes; the operator then returns nothing
-    N=, ...   values of other parameters, meta ones too: constants, or functions of arguments by their names (params= takes them as a dict)
-    grid, shape, nthreads   as in a launch; a function is given arguments, outputs and bound values by their names
-    types     {parameter: int, float or bool} for scalars that neither an annotation nor a default tells; all others are tensors
+    N=, ...   values of other parameters, meta ones too: constants, or functions of arguments by their names
+              (params= takes them as a dict)
+    grid, shape, nthreads   as in a launch; a function is given arguments, outputs and bound values by their
+                            names
+    types     {parameter: int, float or bool} for scalars that neither an annotation nor a default tells; all
+              others are tensors
     contiguous  arguments that are not contiguous are copied first; False makes them an error
-    backward  "auto": the derivative of the kernel itself (eas.grad_kernel); or a kernel whose parameters are named after arguments and outputs, grad_<output> (or grad), needs_<argument> (a bool: is its gradient
-              needed?) and, for what it makes, grad_<argument>; or an operator made of such a kernel; or a function backward(ctx, *grads) as torch.library.register_autograd wants it. The function finds the
-              tensors that save names (arguments and outputs; by default all tensor arguments) in ctx.saved_tensors and scalars in ctx.scalars,
-              unless setup_context does it otherwise. differentiable names the outputs that have gradients, where not all do. backward_grid and backward_params are for a kernel; what it shares with the forward one it gets from there
-    vmap      "loop": one call for each member; "batch": one call, with one more dim in front; a function; None
+    backward  "auto": the derivative of the kernel itself (eas.grad_kernel); or a kernel whose parameters are
+              named after arguments and outputs, grad_<output> (or grad), needs_<argument> (a bool: is its
+              gradient
+              needed?) and, for what it makes, grad_<argument>; or an operator made of such a kernel; or a
+              function backward(ctx, *grads) as torch.library.register_autograd wants it. The function finds
+              the tensors that save names (arguments and outputs; by default all tensor arguments) in
+              ctx.saved_tensors and scalars in ctx.scalars, unless setup_context does it otherwise.
+              differentiable names the outputs that have gradients, where not all do. backward_grid and
+              backward_params are for a kernel; what it shares with the forward one it gets from there
+    vmap      "loop": one call for each member; "batch": one call, with one more dim in front; a function;
+              None
     """
     if not isinstance(kernel, (Kernel, Autotuner, FunctionType)):
         raise TypeError(f"eas.torch.op takes a kernel or a function that launches kernels, got {type(kernel).__name__}")

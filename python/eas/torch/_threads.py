@@ -1,4 +1,5 @@
-"""Launches use torch's threads once torch tensors are met: torch's workers spin between its own operations, and a second pool would wait for them."""
+"""Launches use torch's threads once torch tensors are met: torch's workers spin between its own operations,
+and a second pool would wait for them."""
 
 import ctypes
 import os

@@ -1,8 +1,10 @@
 """Tensors of torch's GPU (mps), in two tiers.
 
-A: their memory is imported through DLPack, and our own queue runs the kernel. torch's queue is another one, so torch's work is waited for first
+A: their memory is imported through DLPack, and our own queue runs the kernel. torch's queue is another one,
+so torch's work is waited for first
    (EAS_TORCH_MPS_SYNC=0 turns that off), and ours before the launch returns.
-B: torch's own queue runs the kernel, through torch.mps.compile_shader: nothing is copied, and nothing waits. Launches that must report something
+B: torch's own queue runs the kernel, through torch.mps.compile_shader: nothing is copied, and nothing waits.
+Launches that must report something
    (unproved bounds, prints, debug) or that have other arguments too are of tier A.
 
 EAS_TORCH_TIER=A or =B chooses; without it B is used where it can be."""

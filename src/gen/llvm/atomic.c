@@ -43,7 +43,7 @@ static V exchange(gen *g, V p, V want, V x)
     return pair;
 }
 
-/* old = *p; until nobody came between: *p = op(old, x) */
+/* *p = op(old, x) by compare-and-exchange, repeated until no other thread has changed *p in between */
 static V float_loop(gen *g, uint16_t op, eas_dtype dt, V p, V x)
 {
     V start = load_bits(g, p, dt);
@@ -70,7 +70,7 @@ static V relaxed_load(gen *g, V p, eas_dtype dt)
     return from_bits(g, x, dt);
 }
 
-/* Gives something, which nobody reads. */
+/* The value that it returns is never read. */
 static V relaxed_store(gen *g, V p, eas_dtype dt, V x)
 {
     V st = LLVMBuildStore(g->b, as_bits(g, x, dt), p);

@@ -4,7 +4,7 @@
  * to i32 (src/ir/fold.c: sums of so few terms are exact). bytes_factors makes it a product of the bytes
  * themselves, in i32, and an addition of the result the product's start. The factors are laid out as 32-bit
  * words of neighbours along k in an area at the end of scratch; the register tiles are those of
- * llvm_matmul.c, which see a word as one step of k.
+ * matmul.c, which see a word as one step of k.
  *
  *   quads   vpdpbusd adds four products of an unsigned and a signed byte to a 32-bit sum, without saturation.
  *           Two signed factors: 128 is added to the

@@ -54,7 +54,7 @@ static const way ways[IR_NOPS] = {
 #undef INSN
 };
 
-/* NULL: it takes more than that. */
+/* NULL: no single instruction or intrinsic computes it. */
 static V by_table(gen *g, uint16_t op, bool is_float, V a, V b)
 {
     const way *w = &ways[op];
@@ -158,7 +158,8 @@ static V divide_short(gen *g, V a, V d, bool is_signed, int bits)
     return LLVMBuildTrunc(g->b, LLVMBuildFPToSI(g->b, q, with_bits(g, t, 32), ""), t, "");
 }
 
-/* What of r is quotient for sure, added to *q; gives what is left. */
+/* One step of the division: the part of the quotient that is certain is added to *q; the remainder that is
+ * still to be divided is returned. */
 static V take_off(gen *g, V r, V by, V d, V *q)
 {
     const T t = LLVMTypeOf(r);

@@ -488,7 +488,7 @@ static void emit_while(gen *g, region *r)
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, head);
     V run = all ? LLVMBuildPhi(g->b, LLVMTypeOf(all), "") : NULL;
-    if (r->s) /* LLVM gives registers to phis in their order */
+    if (r->s) /* LLVM assigns registers to phis in the order in which they are made */
         start_carried(g, &c, from);
     poll l = poll_begin(g, r->opener, from);
     if (!r->s)

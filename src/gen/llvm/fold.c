@@ -345,9 +345,9 @@ static void scan_insn(gen *g, const ir_insn *in)
 
 /* ---- transposes: tiles in registers, single elements at the edges ----
  *
- * A tile is n rows by as many columns as fit 16 bytes. Pieces of that size come from memory to where the
- * result wants them, so what is left are small squares inside each piece, which needs half the shuffles of
- * squares of n by n, and code of a quarter of the size.
+ * A tile is n rows by as many columns as fit 16 bytes. Pieces of that size are loaded directly to their
+ * place in the result's rows, so only the small squares inside each piece must be transposed by shuffles.
+ * That takes half the shuffles of squares of n by n, and a quarter of the code.
  */
 
 /* The first or the second halves of the pieces of a and b, their elements in turns: there is an

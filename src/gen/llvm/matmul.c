@@ -241,9 +241,9 @@ static void emit_rows(gen *g, const matmul *p, tile *t, int64_t row, int64_t cou
     loop_close(g, &l);
 }
 
-/* How many tiles of at most `most` rows: all alike where that leaves enough sums to hide what an fma
- * takes, since a second kind of tile is as much to compile as the first. Not where y comes from afar:
- * larger tiles read it less often. */
+/* How many tiles of at most `most` rows. They all have the same number of rows if that leaves enough
+ * accumulators to hide the latency of an fma, since tiles of a second size would double the code to compile.
+ * Not if y is read from beyond the nearest cache: larger tiles read it less often. */
 static int64_t count_tiles(const matmul *p, const tile *t, int64_t most)
 {
     for (int64_t rows = most; !p->yfar && rows * t->nvec >= 16; rows--)
@@ -376,7 +376,7 @@ void matmul_insn(gen *g, const segment *s)
     if (p.xfar && plan_factor_load(&g->p, a[0]) == a[0]) { /* its rows are the product's */
         p.xrow = g->p.at[a[0]].step;
         p.xstep = k_int(g, 1);
-        p.xfar = false; /* the hardware sees these streams by itself */
+        p.xfar = false; /* the hardware's prefetcher follows these streams */
     }
     if (turned) {
         p.xrow = 1;

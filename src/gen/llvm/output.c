@@ -10,8 +10,9 @@ static V distance(gen *g, ir_coef x)
     return intrinsic(g, "llvm.abs", (T[]){t}, 1, a, 2);
 }
 
-/* i1: rows of that many elements never meet. Each axis steps over all that the ones before it reach; in
- * floats, which do not wrap. */
+/* i1: no two programs write to a common element, if each writes a row of that many elements. This holds if
+ * the step of each axis is larger than what all axes before it span. Computed in floats, which do not wrap.
+ */
 static V apart(gen *g, const ir_coef *x, int64_t lanes)
 {
     const T t = ty_float(g, 64, 0);

@@ -9,8 +9,8 @@
 
 /* ---- the next round ---- */
 
-/* What a uniform load would read one round later, for prefetching; anything at all if that is outside: the
- * call's own frame is read instead. */
+/* The value that a uniform load would read one round later. It is used for prefetching only, so it may be
+ * wrong: if the place is outside of the buffer, the frame of the call is read instead. */
 static V peek(gen *g, V *next, const ir_insn *load)
 {
     const uint32_t *a = ir_args(g->ir, load);

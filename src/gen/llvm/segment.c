@@ -30,7 +30,7 @@ static int pow2_at_least(int64_t x)
     return n;
 }
 
-/* Is v made in the segment, and only where some lane wants it? */
+/* Is v computed in the segment only if some lane needs it? */
 static bool seldom(gen *g, const segment *s, uint32_t v)
 {
     for (uint32_t i = 0; i < s->items.len; i++)
@@ -277,8 +277,8 @@ static V can_stream(gen *g, const segment *s, V *head)
         V at = streamed(g, in, &bytes);
         if (!at)
             continue;
-        /* what a block of one dim leaves of a line the next program fills soon; rows of a tile have no
-         * such neighbour */
+        /* a block of one dim may end inside a cache line, since the next program soon writes the rest of that
+         * line; rows of a tile have no such neighbour */
         V past = k_int(g, (head || s->sh.rank > 1 ? g->c->n * bytes : 16) - 1);
         if (head) {
             if (!low)
@@ -395,7 +395,8 @@ static uint32_t source_uniform(gen *g, uint32_t v)
     return g->p.val[v].cls == C_UNI && seg_available(g, v) && !ir_const_of(g->ir, v, &k) ? v : 0;
 }
 
-/* Uniform operands as vectors before the loops over chunks: no pass of LLVM takes them out of there. */
+/* Broadcasts uniform operands to vectors before the loops over chunks: no pass of LLVM that runs here would
+ * move the broadcasts out of the loops. */
 static void spread_uniforms(gen *g, const segment *s)
 {
     for (uint32_t i = 0; i < s->items.len; i++) {

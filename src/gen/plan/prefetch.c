@@ -2,15 +2,14 @@
  *
  * The problem: a program that goes over its block several times waits for memory in the segment that loads
  * it, and computes in the others. The idea: each load is prefetched by another segment of the same shape.
- *   - The loads of a segment are prefetched by the one before it; those of the first, for the next program,
- *     by the segment with the most instructions, which
- *     also prefetches the lines that the last one writes.
+ *   - The loads of a segment are prefetched by the segment before it. The loads that the first segment of the
+ *     next program will do are prefetched by the segment with the most instructions, which also prefetches
+ * the lines that the last segment writes.
  *   - The tiles that a loop multiplies are prefetched, one round ahead, by the product.
- *   - Rows whose numbers are data come in an order that hardware cannot predict, and its prefetcher stops at
- *     the end of rows that are only summed up: both
- *     prefetch the row of the next program themselves.
- * It is assumed that programs run in order on one thread (src/base/pool.c); where they do not, prefetches are
- * wasted and nothing breaks.
+ *   - Rows whose numbers are data come in an order that hardware cannot predict, and the hardware's
+ * prefetcher stops at the end of rows that are only summed up: in both cases the segment prefetches the row
+ * of the next program. It is assumed that programs run in order on one thread (src/base/pool.c); where they
+ * do not, prefetches are wasted and nothing breaks.
  */
 #include "plan.h"
 
@@ -46,7 +45,7 @@ static void add_halves(plan *p, const segment *from, segment *first, segment *se
         second->prefetches.at[k].half = 2;
 }
 
-/* Not for lines that a block is kept in already. */
+/* Lines that a block is kept in (output.c) are in the cache already and are left out. */
 static void add_stores(plan *p, const segment *from, segment *to)
 {
     for (uint32_t k = 0; k < from->items.len; k++) {

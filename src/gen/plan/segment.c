@@ -85,7 +85,7 @@ bool segment_waits(const planner *q, const ir_insn *in)
     return false;
 }
 
-/* What is recomputed from a value is late where that is. */
+/* A value that is recomputed from others is ready when the last of them is. */
 static void pass_on_ready(planner *q, const ir_insn *in)
 {
     origin *v = &q->p->made[in->res];

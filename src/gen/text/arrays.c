@@ -198,8 +198,8 @@ static bool read_before(const ct *g, uint32_t carried, uint32_t v, uint32_t end)
     return in_place(g, carried, def);
 }
 
-/* The next value of a carried block is computed in the carried block's own array where nobody misses the
- * old one. */
+/* The next value of a carried block is computed in the carried block's own array if the old value is not read
+ * any more. */
 static void carry_in_place(ct *g, uint32_t open, uint32_t end)
 {
     const eas_ir *ir = g->ir;

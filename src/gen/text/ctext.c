@@ -593,13 +593,28 @@ static eas_status print_kernel(ct *g, str *out, gen_linemap *map)
     return st;
 }
 
+static const struct {
+    const char *name;
+    const ct_dialect *d;
+} dialects[] = {
+#define GEN_X(NAME, name) [GEN_##NAME] = {#name, &ct_##name},
+    GEN_DIALECTS(GEN_X)
+#undef GEN_X
+};
+
+bool gen_dialect_find(const char *form, gen_dialect *out)
+{
+    for (size_t i = 0; i < sizeof dialects / sizeof *dialects; i++)
+        if (!strcmp(dialects[i].name, form)) {
+            *out = (gen_dialect)i;
+            return true;
+        }
+    return false;
+}
+
 eas_status gen_ctext(const eas_ir *ir, gen_dialect d, unsigned flags, str *out, gen_linemap *map)
 {
-    ct g = {.ir = ir,
-            .d = d == GEN_MSL ? &ct_msl : &ct_opencl,
-            .dialect = d,
-            .flags = flags,
-            .lanes = (int)(flags / GEN_LANES)};
+    ct g = {.ir = ir, .d = dialects[d].d, .dialect = d, .flags = flags, .lanes = (int)(flags / GEN_LANES)};
     eas_ir *lanes = NULL;
     uint32_t *origin = NULL;
     eas_status st = g.lanes && ir->threads ? ir_as_lanes(ir, &lanes, &origin) : EAS_OK;

@@ -353,7 +353,7 @@ static const char *mean(ct *g, const ir_insn *in, const char *const *arg, int la
     const ir_row *row = &ir_rows[in->op];
     const char *text = dtype_is_float(m.dt) ? row->fl : dtype_is_signed(m.dt) ? row->si : row->ui;
     if (!text)
-        return "0"; /* the verifier refuses these */
+        return "0"; /* the verifier has refused such instructions */
     for (int k = 0; k < in->nargs; k++) {
         m.is_const[k] = ir_const_of(ir, args[k], &m.bits[k]);
         m.arg[k] = arg[k];

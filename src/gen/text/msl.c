@@ -241,7 +241,8 @@ static const char bounds[] =
     "}\n"
     "\n";
 
-/* The exchange of the language may fail for no reason. */
+/* The language's compare-and-exchange may fail spuriously, even if the values are equal: this one does not.
+ */
 static const char cas[] = "template <typename P> uint eas_atomic_cas(P p, uint want, uint x)\n"
                           "{\n"
                           "    uint seen = want;\n"

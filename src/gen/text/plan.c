@@ -5,14 +5,11 @@
  * group ends where a buffer is touched again at other places, where a block of other dims comes, at barriers
  * and at the ends of regions. At most one group is open at a time, and scalars are printed before it.
  *
- *   remat    block values that are cheap and pure (offsets, masks) belong to no group: they are recomputed in
- *            each loop that
- *            needs them, at whatever lane that is; so are loads, and what comes of them, whose lanes are read
- *            once
- *   array    values that are needed outside their own loop are kept in an array, one element per lane
- *            (arrays.c)
- *   inlined  comparisons that feed one `and`, so that a mask stands on one line
- *   dot4     four dots over neighbouring columns, printed as one loop
+ *   remat    block values that are cheap and pure (offsets, masks) belong to no group: each loop computes
+ * them for the lanes that it needs. So it does with loads, and values computed from them, if each of their
+ * lanes is read once array    values that are needed outside their own loop, in an array with one element per
+ * lane (arrays.c) inlined  comparisons that feed one `and`, so that a mask stands on one line dot4     four
+ * dots over neighbouring columns, printed as one loop
  */
 #include "ctext.h"
 
@@ -349,7 +346,7 @@ static uint32_t only_masked_store(const ct *g)
 {
     const eas_ir *ir = g->ir;
     uint32_t mask = 0;
-    if (g->has_shuffle) /* every thread is asked for its value */
+    if (g->has_shuffle) /* every thread must run, since others read its value */
         return 0;
     for (uint32_t i = 0; i < ir->ninsns; i++) {
         const ir_insn *in = &ir->insns[i];

@@ -29,7 +29,8 @@ log_softmax = logsoftmax
 
 
 def gelu(x, approximate="tanh"):
-    """Gaussian error linear unit, in its tanh form; approximate="none": x * Phi(x) with the error function."""
+    """Gaussian error linear unit, in its tanh form; approximate="none": x * Phi(x) with the error function.
+    """
     if approximate == "tanh":
         return _ops["gelu"](x)
     if approximate != "none":

@@ -18,7 +18,8 @@ def causal_mask(queries, keys, offset=0):
 
 
 def _grouped(query, key, value):
-    """Several heads of the query to one of key and value: the query's heads as (heads of the key, queries per head), with an axis of size 1 in the others."""
+    """Several heads of the query to one of key and value: the query's heads as (heads of the key, queries per
+    head), with an axis of size 1 in the others."""
     ranks = [len(t.shape) for t in (query, key, value)]
     if min(ranks) < 3 or query.shape[-3] == key.shape[-3]:
         return query, key, value, None
@@ -36,8 +37,9 @@ def _grouped(query, key, value):
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, training=True, scale=None, dropout_key=None):
     """softmax(query @ key^T * scale + mask) @ value, of (..., S, D) tensors.
 
-    attn_mask broadcasts to (..., S, keys): True where a query may look, or numbers that are added. is_causal: query i sees keys 0..i. Heads (axis -3) of key and value may be fewer than the
-    query's, which are shared among them. scale: 1 / sqrt(D) unless given. dropout_p applies to the weights where training.
+    attn_mask broadcasts to (..., S, keys): True where a query may look, or numbers that are added. is_causal:
+    query i sees keys 0..i. Heads (axis -3) of key and value may be fewer than the query's, which are shared
+    among them. scale: 1 / sqrt(D) unless given. dropout_p applies to the weights where training.
     """
     query, key, value = tensor(query), tensor(key), tensor(value)
     if min(len(t.shape) for t in (query, key, value)) < 2:

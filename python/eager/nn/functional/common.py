@@ -25,7 +25,8 @@ def known(t):
 
 
 def check_indices(name, what, t, size, also=None):
-    """Integers in [0, size), or `also`: an error now if the data is known, else when it is computed. Gives indices of which none counts from the end."""
+    """Integers in [0, size), or `also`: an error now if the data is known, else when it is computed. Gives
+    indices of which none counts from the end."""
     if t.dtype.kind not in "iu":
         raise TypeError(f"{name}: the {what} are integers, got {t.dtype}")
     data = known(t)

@@ -1,4 +1,5 @@
-"""Initialisers: functions of a shape that give a tensor. Weights are (in, out) and filters (..., in, out), so fans are the last two sizes times the window."""
+"""Initialisers: functions of a shape that give a tensor. Weights are (in, out) and filters (..., in, out), so
+fans are the last two sizes times the window."""
 
 import math
 
@@ -86,7 +87,8 @@ def eye_init(shape, *, dtype=None, device=None, key=None):
 
 
 def truncated_normal(shape, mean=0.0, std=1.0, low=-2.0, high=2.0, *, dtype=None, device=None, key=None):
-    """Normal numbers of which none is below mean + low * std or above mean + high * std: the inverse of the distribution function of uniform ones."""
+    """Normal numbers of which none is below mean + low * std or above mean + high * std: the inverse of the
+    distribution function of uniform ones."""
     if not low < high:
         raise ValueError(f"truncated_normal: low must be below high, got {low} and {high}")
     a, b = math.erf(low / math.sqrt(2)), math.erf(high / math.sqrt(2))
@@ -96,7 +98,8 @@ def truncated_normal(shape, mean=0.0, std=1.0, low=-2.0, high=2.0, *, dtype=None
 
 
 def _erfinv(x):
-    """Giles's polynomials in log(1 - x^2), one for the middle and one for the tails: relative error below 4e-7 in f32."""
+    """Giles's polynomials in log(1 - x^2), one for the middle and one for the tails: relative error below
+    4e-7 in f32."""
     w = -_ops["log1p"](-(x * x))
     middle, tail = w - 2.5, _ops["sqrt"](_ops["maximum"](w, 5.0)) - 3.0
     p = _polynomial(
@@ -117,7 +120,8 @@ def _polynomial(x, coefficients):
 
 
 def variance_scaling(shape, scale=1.0, mode="fan_in", distribution="normal", *, dtype=None, device=None, key=None):
-    """Variance scale / n, where n is the fan in, the fan out or their mean; distribution: "normal", "uniform" or "truncated_normal"."""
+    """Variance scale / n, where n is the fan in, the fan out or their mean; distribution: "normal", "uniform"
+    or "truncated_normal"."""
     fan_in, fan_out = calculate_fan(shape)
     fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
     if mode not in fans:
@@ -166,7 +170,8 @@ def lecun_uniform(shape, *, dtype=None, device=None, key=None):
 
 
 def orthogonal(shape, *, gain=1.0, dtype=None, device=None, key=None):
-    """Rows or columns that are orthogonal: the Q of a normal matrix (the leading axes count as rows), times gain."""
+    """Rows or columns that are orthogonal: the Q of a normal matrix (the leading axes count as rows), times
+    gain."""
     shape = _shape("orthogonal", shape)
     if len(shape) < 2:
         raise ValueError(f"orthogonal: a matrix or more is wanted, got the shape {shape}")

@@ -52,7 +52,8 @@ def _affine(x, weight, bias):
 
 
 def batch_norm(x, running_mean=None, running_var=None, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
-    """Each channel (the last axis) with mean 0 and variance 1: those of the batch in training or where there are no running ones.
+    """Each channel (the last axis) with mean 0 and variance 1: those of the batch in training or where there
+    are no running ones.
 
     Gives the result; with running statistics and training=True, (result, new mean, new variance).
     """
@@ -104,7 +105,8 @@ def normalize(x, p=2.0, axis=-1, eps=1e-12):
 
 
 def dropout(x, p=0.5, training=True, key=None):
-    """Elements are 0 with probability p, the others are divided by 1 - p. Without a key each call, and each run of a compiled function, drops others."""
+    """Elements are 0 with probability p, the others are divided by 1 - p. Without a key each call, and each
+    run of a compiled function, drops others."""
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p <= 1:
         raise ValueError(f"dropout: p is a probability in [0, 1], got {p!r}")
     x = tensor(x)
@@ -117,7 +119,8 @@ def dropout(x, p=0.5, training=True, key=None):
 
 
 def embedding(indices, weight):
-    """Rows of the weight (num_embeddings, dim) by their numbers. A number out of range: IndexError, at once where the data is known."""
+    """Rows of the weight (num_embeddings, dim) by their numbers. A number out of range: IndexError, at once
+    where the data is known."""
     indices, weight = tensor(indices), tensor(weight)
     if len(weight.shape) != 2:
         raise ValueError(f"embedding: the weight is (num_embeddings, embedding_dim), got {shape_text(weight)}")
@@ -126,7 +129,8 @@ def embedding(indices, weight):
 
 
 def one_hot(x, num_classes=None, dtype="float32"):
-    """1 at the class, 0 elsewhere, along a new last axis. Without num_classes: the largest class there is, and 1."""
+    """1 at the class, 0 elsewhere, along a new last axis. Without num_classes: the largest class there is,
+    and 1."""
     x = tensor(x)
     if num_classes is None:
         num_classes = int(x.max().item()) + 1
@@ -198,7 +202,8 @@ def conv1d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 
 def conv3d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """Convolution of x (N, D, H, W, C) with a weight (D, H, W, C / groups, C_out): one convolution of planes for each slice of the weight, added up."""
+    """Convolution of x (N, D, H, W, C) with a weight (D, H, W, C / groups, C_out): one convolution of planes
+    for each slice of the weight, added up."""
     x, single = _rank("conv3d", x, 4)
     weight = tensor(weight)
     kernel = [int(d) for d in weight.shape[:3]]
@@ -310,7 +315,8 @@ def _adaptive(x, axis, out):
 
 
 def adaptive_avg_pool2d(x, output_size):
-    """Means over a grid of output_size (an int, or two; None: as it is) windows of x (N, H, W, C) that cover it."""
+    """Means over a grid of output_size (an int, or two; None: as it is) windows of x (N, H, W, C) that cover
+    it."""
     x, single = _rank("adaptive_avg_pool2d", x, 3)
     sizes = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * 2
     sizes = tuple(int(x.shape[i + 1]) if s is None else s for i, s in enumerate(sizes))
@@ -346,7 +352,8 @@ def range_floats(n):
 
 
 def rotary_embedding(x, cos, sin):
-    """x (..., S, D) with pairs (i, i + D / 2) of its last axis turned by the angles of rotary_tables, (S, D / 2) or with leading dims that broadcast."""
+    """x (..., S, D) with pairs (i, i + D / 2) of its last axis turned by the angles of rotary_tables, (S, D /
+    2) or with leading dims that broadcast."""
     x = tensor(x)
     half = int(x.shape[-1]) // 2
     a, b = x[..., :half], x[..., half:]

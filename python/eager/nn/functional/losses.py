@@ -68,14 +68,16 @@ def gaussian_nll_loss(predictions, targets, var, full=False, eps=1e-6, reduction
 
 
 def poisson_nll_loss(predictions, targets, log_input=True, eps=1e-8, reduction="mean"):
-    """Negative log likelihood of counts under Poisson distributions; predictions are logarithms of the rates unless log_input=False."""
+    """Negative log likelihood of counts under Poisson distributions; predictions are logarithms of the rates
+    unless log_input=False."""
     a, b = fits("poisson_nll_loss", predictions, targets)
     return reduced("poisson_nll_loss", _ops["exp"](a) - b * a if log_input else a - b * _ops["log"](a + eps), reduction)
 
 
 # ---- of classes ----
 def _class_terms(name, logp, targets, axis, weight, ignore_index, label_smoothing):
-    """(loss of each place, what it counts in a mean) for log probabilities and class numbers, or class probabilities."""
+    """(loss of each place, what it counts in a mean) for log probabilities and class numbers, or class
+    probabilities."""
     rank = len(logp.shape)
     axis = axis % rank if -rank <= axis < rank else _bad_axis(name, axis, logp)
     classes = int(logp.shape[axis])
@@ -132,10 +134,12 @@ def _check_classes(name, logits):
 
 
 def cross_entropy(logits, targets, *, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean", axis=-1):
-    """-log softmax(logits)[target]. Targets are class numbers of one rank less, or class probabilities of the logits' shape.
+    """-log softmax(logits)[target]. Targets are class numbers of one rank less, or class probabilities of the
+    logits' shape.
 
-    weight: one number for each class; ignore_index: class numbers that do not count; label_smoothing: so much of each target is spread over all classes. The mean is over the places that
-    count, weighted. A label out of range: IndexError, at once where the data is known, else when it is computed.
+    weight: one number for each class; ignore_index: class numbers that do not count; label_smoothing: so much
+    of each target is spread over all classes. The mean is over the places that count, weighted. A label out
+    of range: IndexError, at once where the data is known, else when it is computed.
     """
     logits, targets = tensor(logits), tensor(targets)
     _check_classes("cross_entropy", logits)
@@ -145,7 +149,8 @@ def cross_entropy(logits, targets, *, weight=None, ignore_index=-100, label_smoo
 
 
 def cross_entropy_loss(logits, targets, axis=-1, *, weight=None, ignore_index=None, label_smoothing=0.0):
-    """The sum of -log softmax(logits)[target] over the size of the first axis. Targets are one-hot (or class probabilities), or class numbers of one rank less."""
+    """The sum of -log softmax(logits)[target] over the size of the first axis. Targets are one-hot (or class
+    probabilities), or class numbers of one rank less."""
     logits, targets = tensor(logits), tensor(targets)
     _check_classes("cross_entropy_loss", logits)
     if len(targets.shape) == len(logits.shape) and targets.dtype.kind in "iub" and tuple(targets.shape) != tuple(logits.shape):
@@ -166,7 +171,8 @@ def nll_loss(log_probs, targets, *, weight=None, ignore_index=-100, reduction="m
 
 
 def binary_cross_entropy_with_logits(logits, targets, weight=None, pos_weight=None, reduction="mean"):
-    """-t log(sigmoid(x)) - (1 - t) log(1 - sigmoid(x)). weight: of each element; pos_weight: of the first term."""
+    """-t log(sigmoid(x)) - (1 - t) log(1 - sigmoid(x)). weight: of each element; pos_weight: of the first
+    term."""
     x, t = fits("binary_cross_entropy_with_logits", logits, targets)
     t = t.astype(x.dtype)
     if pos_weight is None:
@@ -186,7 +192,8 @@ def binary_cross_entropy(predictions, targets, weight=None, reduction="mean"):
 
 
 def kl_div(log_probs, targets, log_target=False, reduction="mean"):
-    """targets * (log(targets) - log_probs); 0 where a target is 0. reduction="batchmean": the sum over the size of the first axis."""
+    """targets * (log(targets) - log_probs); 0 where a target is 0. reduction="batchmean": the sum over the
+    size of the first axis."""
     logp, t = fits("kl_div", log_probs, targets)
     if log_target:
         loss = _ops["exp"](t) * (t - logp)
@@ -226,7 +233,8 @@ def _distance(x, y, p, eps):
 
 
 def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"):
-    """max(0, |anchor - positive| - |anchor - negative| + margin); swap: the negative may be measured from the positive."""
+    """max(0, |anchor - positive| - |anchor - negative| + margin); swap: the negative may be measured from the
+    positive."""
     a, b = fits("triplet_margin_loss", anchor, positive)
     a, c = fits("triplet_margin_loss", a, negative)
     far = _distance(a, c, p, eps)
@@ -254,10 +262,12 @@ _NEVER = -1e30  # the logarithm of a probability of 0, of which sums and derivat
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
     """Connectionist temporal classification: -log of the probability of all alignments of the targets.
 
-    log_probs (T, N, classes) or (T, classes); targets (N, S) or (S,), class numbers without the blank; lengths (N,). The mean is of the losses over their target lengths. A target that does not
-    fit in its input has an infinite loss, or 0 with zero_infinity.
+    log_probs (T, N, classes) or (T, classes); targets (N, S) or (S,), class numbers without the blank;
+    lengths (N,). The mean is of the losses over their target lengths. A target that does not fit in its input
+    has an infinite loss, or 0 with zero_infinity.
 
-    The forward algorithm in logarithms: a scan over time carries, for each place of the target with blanks around its labels, the probability of being there.
+    The forward algorithm in logarithms: a scan over time carries, for each place of the target with blanks
+    around its labels, the probability of being there.
     """
     from ...ops.control_flow import scan
     from ...ops.creation import arange, full

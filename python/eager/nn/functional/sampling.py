@@ -11,7 +11,8 @@ __all__ = ["filter_logits", "sample_logits"]
 
 
 def filter_logits(logits, top_k=None, top_p=None):
-    """Logits (..., classes) with -inf for those that are not drawn: all but the top_k largest, and all after the largest that together have a probability of at least top_p."""
+    """Logits (..., classes) with -inf for those that are not drawn: all but the top_k largest, and all after
+    the largest that together have a probability of at least top_p."""
     logits = tensor(logits)
     if len(logits.shape) == 0 or logits.dtype.kind != "f":
         raise ValueError(f"filter_logits: floats with an axis of classes are wanted, got {logits.dtype}{shape_text(logits)}")
@@ -35,7 +36,8 @@ def filter_logits(logits, top_k=None, top_p=None):
 
 
 def sample_logits(logits, temperature=1.0, top_k=None, top_p=None, key=None):
-    """Class numbers (...,) drawn from logits (..., classes) over the temperature; 0: the largest. Without a key each call, and each run of a compiled function, draws others."""
+    """Class numbers (...,) drawn from logits (..., classes) over the temperature; 0: the largest. Without a
+    key each call, and each run of a compiled function, draws others."""
     logits = tensor(logits)
     if temperature < 0:
         raise ValueError(f"sample_logits: the temperature must not be negative, got {temperature}")
