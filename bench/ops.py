@@ -11,7 +11,7 @@ EAS_BENCH_BUSY=1 is for a machine that others use: everybody gets one thread, an
 time of the process, which waiting for others does not count to.
 
 PART=3/8 takes the third eighth of the rows and adds what it measured to what the other parts left in build/bench, for a machine that is free for minutes only: the page is written anew after each of them,
-and says how many runs it comes from. Rows of another machine or measured in another way are not mixed in; without build/bench/ops-LEVEL.json it begins anew.
+and says how many runs it comes from. Rows of another machine or measured in another way are not mixed in; without build/bench/ops-LEVEL.json it begins anew. With CASE, PART=1/1 adds these rows.
 
 CASE=softmax,sort takes the rows with such words in their name, PEERS=torch,jax only these peers (then docs/benchmarks.md stays as it is); EAS_ISA=avx2 gives the picture of a machine with less:
 the peers are told to use no more, too."""
@@ -349,7 +349,7 @@ def main(words, peers):
     if missing:
         raise SystemExit(f"bench/op_table.py has no row for {', '.join(missing)}")
     results, notes, todo = [], [], list(cases(words))
-    all_rows, parts = len(todo), "PART" in os.environ
+    all_rows, parts = len(list(cases([]))), "PART" in os.environ
     if parts:
         todo = part_of(todo)
     start = time.perf_counter()
@@ -374,7 +374,7 @@ def main(words, peers):
         if words or not r["best"] or r["ratio"] > GOAL:
             print(line(r), flush=True)
     print(f"\n{len(results)} rows in {time.perf_counter() - start:.0f} s")
-    path = results_file(f"ops-{level()}{'-part' if words or len(peers) < 3 else ''}")
+    path = results_file(f"ops-{level()}{'-part' if (words and not parts) or len(peers) < 3 else ''}")
     found = {"machine": machine(), "level": level(), "busy": BUSY, "rows": results, "notes": notes, "runs": 1}
     if parts:
         found = with_earlier(path, found)
@@ -382,7 +382,7 @@ def main(words, peers):
         json.dump(found, f, indent=1)
     text = report(found["rows"], found["notes"], found["runs"], all_rows)
     print("\n" + text)
-    if not words and len(peers) == 3:
+    if (parts or not words) and len(peers) == 3:
         replace_part(f"ops {level()}", text)
 
 

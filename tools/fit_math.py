@@ -190,7 +190,6 @@ TASKS = {
     "cos32": lambda: fit("cos32", cos_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(4), 24),
     "sin64": lambda: fit("sin64", sin_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(8), 53),
     "cos64": lambda: fit("cos64", cos_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(8), 53),
-    "tan32": lambda: interpolate("tan32", tan_tail, mp.mpf(0), (mp.pi / 4) ** 2 * 1.0001, 7, 24),
     "tan64": lambda: interpolate("tan64", tan_tail, mp.mpf(0), (mp.pi / 4) ** 2 * 1.0001, 15, 53),
     "tanh32": lambda: fit("tanh32", tanh_tail, mp.mpf(0), one, range(8), 24),
     "erf32": lambda: fit("erf32", erf_tail, mp.mpf(0), mp.mpf("0.77"), range(7), 24),

@@ -11,8 +11,6 @@ static const double COS64[] = {0.0416666666666666644,    -0.00138888888888863632
                                -2.75573139004037571e-7,  2.08741852959921288e-9,  -1.08288967823338562e-11,
                                -7.43257080251341208e-13, 3.80507161523310166e-13};
 
-static const double TAN32[] = {0.3333333433,   0.1333323121,   0.05399448052, 0.02162100188,
-                               0.009962585755, 0.001184620196, 0.003843555925};
 static const double TAN64[] = {0.333333333333333315,     0.133333333333330001,      0.0539682539686560797,
                                0.0218694885170470504,    0.00886323600411628200,    0.00359212097188211458,
                                0.00145590281619053944,   0.000589575142274228374,   0.000241228291838821110,
@@ -160,13 +158,67 @@ static uint32_t circular(maths *m, uint32_t x, int64_t turn)
 uint32_t math_sin(maths *m, uint32_t x) { return circular(m, x, 0); }
 uint32_t math_cos(maths *m, uint32_t x) { return circular(m, x, 1); }
 
+/* ---- tangent ---- */
+
+/* pi/2 in three parts; x - q*A is exact. Good while q has few bits. */
+static angle reduce_small(maths *m, uint32_t x)
+{
+    uint32_t q = nearest(m, mul(m, x, num(m, 0.63661977236758134308)));
+    uint32_t r = fma3(m, q, num2(m, -1.5707963705062866, -1.5707963267948966), x);
+    pair p = two_mul(m, q, num2(m, -4.371138828673793e-08, 6.123233995736766e-17));
+    pair d = two_sum(m, r, neg(m, p.hi));
+    uint32_t lo = sub(m, d.lo, fma3(m, q, num2(m, -1.7151245100058819e-15, -1.4973849048591698e-33), p.lo));
+    return (angle){fast_two_sum(m, d.hi, lo), to_int(m, q)};
+}
+
+static angle reduce_fully(maths *m, uint32_t x)
+{
+    angle a = reduce_small(m, x), b = reduce_large(m, x);
+    uint32_t big = gt(m, mag(m, x), num2(m, 0x1p18, 0x1p40));
+    return (angle){{pick(m, big, b.r.hi, a.r.hi), pick(m, big, b.r.lo, a.r.lo)}, pick(m, big, b.q, a.q)};
+}
+
+static pair sin_pair(maths *m, pair r)
+{
+    uint32_t z = mul(m, r.hi, r.hi), p = HORNER(m, z, SIN32);
+    uint32_t lo = mul(m, r.lo, fma3(m, num(m, -0.5), z, num(m, 1)));
+    return fast_two_sum(m, r.hi, fma3(m, mul(m, r.hi, z), p, lo));
+}
+
+static pair cos_pair(maths *m, pair r)
+{
+    uint32_t one = num(m, 1), z = mul(m, r.hi, r.hi), h = mul(m, num(m, 0.5), z), w = sub(m, one, h);
+    uint32_t zl = fma3(m, r.hi, r.hi, neg(m, z)); /* what squaring lost */
+    uint32_t rest =
+        fma3(m, mul(m, z, z), HORNER(m, z, COS32), neg(m, fma3(m, r.hi, r.lo, mul(m, num(m, 0.5), zl))));
+    return fast_two_sum(m, w, add(m, sub(m, sub(m, one, w), h), rest));
+}
+
+/* As a quotient of pairs: in f32 the bound of 1 ULP leaves no room for the rounding of a polynomial whose
+ * terms are up to a quarter of the result. */
+static uint32_t tan32(maths *m, uint32_t x)
+{
+    angle a = reduce_fully(m, x);
+    pair s = sin_pair(m, a.r), c = cos_pair(m, a.r);
+    uint32_t flip = odd(m, a.q, 1);
+    pair n = {pick(m, flip, neg(m, c.hi), s.hi), pick(m, flip, neg(m, c.lo), s.lo)},
+         d = {pick(m, flip, s.hi, c.hi), pick(m, flip, s.lo, c.lo)};
+    uint32_t t = quo(m, n.hi, d.hi);
+    uint32_t rem = add(m, fma3(m, neg(m, t), d.hi, n.hi), sub(m, n.lo, mul(m, t, d.lo)));
+    uint32_t y = add(m, t, quo(m, rem, d.hi));
+    y = pick(m, same(m, x, num(m, 0)), x, y);
+    return pick(m, lt(m, mag(m, x), inf_num(m)), y, nan_num(m));
+}
+
 /* tan(r), or -1/tan(r) in odd quarters: a quotient corrected by what it leaves of both parts of tan(r) */
-uint32_t math_tan(maths *m, uint32_t x)
+static uint32_t tan64(maths *m, uint32_t x)
 {
     angle a = reduce_angle(m, x);
-    uint32_t z = square_of(m, a.r), one = num(m, 1);
-    const pair t = fast_two_sum(m, a.r.hi, fma3(m, mul(m, a.r.hi, z), HORNER2(m, z, TAN32, TAN64), a.r.lo));
-    uint32_t q = quo(m, num(m, -1), t.hi), e = fma3(m, q, t.lo, fma3(m, q, t.hi, one));
+    uint32_t z = square_of(m, a.r), w = mul(m, a.r.hi, z);
+    const pair t = fast_two_sum(m, a.r.hi, fma3(m, w, HORNER(m, z, TAN64), a.r.lo));
+    uint32_t q = quo(m, num(m, -1), t.hi), e = fma3(m, q, t.lo, fma3(m, q, t.hi, num(m, 1)));
     uint32_t y = pick(m, odd(m, a.q, 1), fma3(m, q, e, q), t.hi);
     return pick(m, same(m, x, num(m, 0)), x, y);
 }
+
+uint32_t math_tan(maths *m, uint32_t x) { return m->wide ? tan64(m, x) : tan32(m, x); }
