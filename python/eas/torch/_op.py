@@ -605,8 +605,8 @@ def op(
     too.
 
     outputs   parameters that the operator makes and returns: a name, names, or {name: how}, where how is the
-              name of the tensor argument it is
-              like, or a function of arguments (by their names) that returns the tensor or its shape
+              name of the tensor argument it is like, or a function of arguments (by their names) that returns
+              the tensor or its shape
     mutates   parameters that the caller gives and the kernel writes; the operator then returns nothing
     N=, ...   values of other parameters, meta ones too: constants, or functions of arguments by their names
               (params= takes them as a dict)
@@ -617,10 +617,9 @@ def op(
     contiguous  arguments that are not contiguous are copied first; False makes them an error
     backward  "auto": the derivative of the kernel itself (eas.grad_kernel); or a kernel whose parameters are
               named after arguments and outputs, grad_<output> (or grad), needs_<argument> (a bool: is its
-              gradient
-              needed?) and, for what it makes, grad_<argument>; or an operator made of such a kernel; or a
-              function backward(ctx, *grads) as torch.library.register_autograd wants it. The function finds
-              the tensors that save names (arguments and outputs; by default all tensor arguments) in
+              gradient needed?) and, for what it makes, grad_<argument>; or an operator made of such a kernel;
+              or a function backward(ctx, *grads) as torch.library.register_autograd wants it. The function
+              finds the tensors that save names (arguments and outputs; by default all tensor arguments) in
               ctx.saved_tensors and scalars in ctx.scalars, unless setup_context does it otherwise.
               differentiable names the outputs that have gradients, where not all do. backward_grid and
               backward_params are for a kernel; what it shares with the forward one it gets from there

@@ -194,12 +194,6 @@ static void in_a_loop(gen *g, const ir_insn *in, V mask, const offsets *off, V x
     mem_close_lanes(g, &l);
 }
 
-static V all_on(gen *g, V mask)
-{
-    V bits = mask_bits(g, mask, g->c->n);
-    return LLVMBuildICmp(g->b, LLVMIntEQ, bits, LLVMConstAllOnes(LLVMTypeOf(bits)), "");
-}
-
 enum { MAX_IN_A_ROW = 16 };
 
 /* Plain accesses are quick enough to be worth writing out; locked ones are not. */
@@ -217,7 +211,7 @@ void atomic_insn(gen *g, uint32_t i)
     LLVMBasicBlockRef done = new_block(g, "changed");
     if (row && mask) {
         LLVMBasicBlockRef all = new_block(g, "all"), some = new_block(g, "some");
-        LLVMBuildCondBr(g->b, all_on(g, mask), all, some);
+        LLVMBuildCondBr(g->b, all_of(g, mask), all, some);
         LLVMPositionBuilderAtEnd(g->b, all);
         all_in_a_row(g, in, &off, x, y, out);
         branch_to(g, done);

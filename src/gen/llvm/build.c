@@ -100,7 +100,18 @@ V intrinsic(gen *g, const char *name, T *types, int ntypes, V *args, int nargs)
 
 V sel(gen *g, V c, V a, V b) { return LLVMBuildSelect(g->b, c, a, b, ""); }
 
-V mask_bits(gen *g, V mask, int n) { return LLVMBuildBitCast(g->b, mask, ty_int(g, n, 0), ""); }
+/* The bits of a constant mask are known: no instruction is needed for them. */
+V mask_bits(gen *g, V mask, int n)
+{
+    uint64_t bits = 0;
+    if (!LLVMIsConstant(mask))
+        return LLVMBuildBitCast(g->b, mask, ty_int(g, n, 0), "");
+    for (int i = 0; i < n; i++) {
+        V lane = LLVMIsAConstantInt(LLVMGetAggregateElement(mask, (unsigned)i));
+        bits |= (uint64_t)(lane && LLVMConstIntGetZExtValue(lane)) << i;
+    }
+    return LLVMConstInt(ty_int(g, n, 0), bits, 0);
+}
 
 V any_of(gen *g, V mask)
 {
@@ -113,6 +124,15 @@ V any_of(gen *g, V mask)
     if (!g->x86)
         return intrinsic(g, "llvm.vector.reduce.or", &t, 1, &mask, 1);
     return LLVMBuildICmp(g->b, LLVMIntNE, mask_bits(g, mask, n), LLVMConstInt(ty_int(g, n, 0), 0, 0), "");
+}
+
+V all_of(gen *g, V mask)
+{
+    T t = LLVMTypeOf(mask);
+    const int n = lanes_of(t);
+    if (!g->x86 && n > 1 && !LLVMIsConstant(mask))
+        return intrinsic(g, "llvm.vector.reduce.and", &t, 1, &mask, 1);
+    return LLVMBuildICmp(g->b, LLVMIntEQ, mask_bits(g, mask, n), LLVMConstAllOnes(ty_int(g, n, 0)), "");
 }
 
 V mask_and(gen *g, V a, V b) { return !a ? b : !b ? a : LLVMBuildAnd(g->b, a, b, ""); }

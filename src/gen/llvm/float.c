@@ -96,6 +96,16 @@ static V f16_down_soft(gen *g, V f)
     return LLVMBuildTrunc(g->b, r, with_bits(g, t, 16), "");
 }
 
+/* LLVM 19 ends the process at a conversion of a vector of one half for AArch64. Such a vector is converted as
+ * a scalar there. */
+static bool is_single(const gen *g, V x) { return !g->x86 && lanes_of(LLVMTypeOf(x)) == 1; }
+static V single_of(gen *g, V x) { return LLVMBuildExtractElement(g->b, x, k_int(g, 0), ""); }
+static V as_single(gen *g, V x)
+{
+    V none = LLVMGetUndef(LLVMVectorType(LLVMTypeOf(x), 1));
+    return LLVMBuildInsertElement(g->b, none, x, k_int(g, 0), "");
+}
+
 V float_up(gen *g, V x, eas_dtype dt)
 {
     const int n = lanes_of(LLVMTypeOf(x));
@@ -105,6 +115,8 @@ V float_up(gen *g, V x, eas_dtype dt)
         return x;
     if (!g->f16c)
         return f16_up_soft(g, x);
+    if (is_single(g, x))
+        return as_single(g, float_up(g, single_of(g, x), dt));
     return LLVMBuildFPExt(g->b, LLVMBuildBitCast(g->b, x, ty_float(g, 16, n), ""), ty_float(g, 32, n), "");
 }
 
@@ -117,6 +129,8 @@ V float_down(gen *g, V x, eas_dtype dt)
         return x;
     if (!g->f16c)
         return f16_down_soft(g, x);
+    if (is_single(g, x))
+        return as_single(g, float_down(g, single_of(g, x), dt));
     return LLVMBuildBitCast(g->b, LLVMBuildFPTrunc(g->b, x, ty_float(g, 16, n), ""), ty_int(g, 16, n), "");
 }
 

@@ -143,6 +143,7 @@ V part_of(gen *g, V x, int from, int n); /* float.c: lanes from .. from + n */
 V intrinsic(gen *g, const char *name, T *types, int ntypes, V *args, int nargs);
 V sel(gen *g, V c, V a, V b);
 V any_of(gen *g, V mask); /* i1: some lane */
+V all_of(gen *g, V mask); /* i1: every lane of a vector */
 V mask_bits(gen *g, V mask, int n); /* integer of n bits */
 V entry_alloca(gen *g, T t);
 LLVMBasicBlockRef new_block(gen *g, const char *name);

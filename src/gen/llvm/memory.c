@@ -273,12 +273,6 @@ static void scatter(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V x)
  * Most chunks have all lanes on, or at a tail the first ones: whole vectors then go by one instruction, and
  * only the others lane after lane.
  */
-static V all_on(gen *g, V mask)
-{
-    const int n = g->c->n;
-    return LLVMBuildICmp(g->b, LLVMIntEQ, mask_bits(g, mask, n), LLVMConstAllOnes(ty_int(g, n, 0)), "");
-}
-
 typedef struct fork { /* two ways to do one thing */
     LLVMBasicBlockRef whole, lanes, done;
 } fork;
@@ -300,7 +294,7 @@ static V readable(gen *g, V p, eas_dtype dt, V mask)
     const int bytes = g->c->n * (int)eas_dtype_size(dt);
     V in_page = LLVMBuildAnd(g->b, LLVMBuildPtrToInt(g->b, p, i64, ""), k_int(g, PAGE - 1), "");
     V fits = LLVMBuildICmp(g->b, LLVMIntULE, in_page, k_int(g, PAGE - bytes), "");
-    return LLVMBuildOr(g->b, all_on(g, mask), LLVMBuildAnd(g->b, fits, any_of(g, mask), ""), "");
+    return LLVMBuildOr(g->b, all_of(g, mask), LLVMBuildAnd(g->b, fits, any_of(g, mask), ""), "");
 }
 
 static V load_either(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
@@ -312,7 +306,7 @@ static V load_either(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
     if (g->c->n == 1)
         return load_redirected(g, ptr, dt, o, mask, other);
     V p = row ? mem_affine_element(g, ptr, dt, o->a, 0) : NULL, in[2];
-    const fork f = fork_on(g, row ? readable(g, p, dt, mask) : all_on(g, mask));
+    const fork f = fork_on(g, row ? readable(g, p, dt, mask) : all_of(g, mask));
     in[0] = row ? sel(g, mask, load_at(g, p, t, dt), other) : load_unrolled(g, ptr, dt, o);
     branch_to(g, f.done);
     LLVMPositionBuilderAtEnd(g->b, f.lanes);
@@ -331,7 +325,7 @@ static void store_either(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V x)
         store_lanes(g, ptr, dt, o, mask, x);
         return;
     }
-    const fork f = fork_on(g, all_on(g, mask));
+    const fork f = fork_on(g, all_of(g, mask));
     store_at(g, mem_affine_element(g, ptr, dt, o->a, 0), x, dt);
     branch_to(g, f.done);
     LLVMPositionBuilderAtEnd(g->b, f.lanes);
