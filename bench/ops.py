@@ -10,11 +10,14 @@ that.
 EAS_BENCH_BUSY=1 is for a machine that others use: everybody gets one thread, and what is compared is the CPU
 time of the process, which waiting for others does not count to.
 
-PART=3/8 takes the third eighth of the rows and adds what it measured to what the other parts left in build/bench, for a machine that is free for minutes only: the page is written anew after each of them,
-and says how many runs it comes from. Rows of another machine or measured in another way are not mixed in; without build/bench/ops-LEVEL.json it begins anew. With CASE, PART=1/1 adds these rows.
+PART=3/8 takes the third eighth of the rows and adds what it measured to what the other parts left in
+build/bench, for a machine that is free for minutes only: the page is written anew after each of them, and
+says how many runs it comes from. Rows of another machine or measured in another way are not mixed in; without
+build/bench/ops-LEVEL.json it begins anew. With CASE, PART=1/1 adds these rows.
 
-CASE=softmax,sort takes the rows with such words in their name, PEERS=torch,jax only these peers (then docs/benchmarks.md stays as it is); EAS_ISA=avx2 gives the picture of a machine with less:
-the peers are told to use no more, too."""
+CASE=softmax,sort takes the rows with such words in their name, PEERS=torch,jax only these peers (then
+docs/benchmarks.md stays as it is); EAS_ISA=avx2 gives the picture of a machine with less: the peers are told
+to use no more, too."""
 
 import json
 import os

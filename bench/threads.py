@@ -1,7 +1,8 @@
 """The second thread: what it brings, and what it costs others while nothing runs.
 
-Each number is measured in a process of its own, with one thread or two, since the number of threads is read when the library is loaded. The limit is two plain processes of one thread each:
-two CPUs may be two hyperthreads of one core."""
+Each number is measured in a process of its own, with one thread or two, since the number of threads is read
+when the library is loaded. The limit is two plain processes of one thread each: two CPUs may be two
+hyperthreads of one core."""
 
 import os
 import statistics
@@ -102,7 +103,8 @@ def spinning(table):
 
 
 def neighbour(table):
-    """Two processes that count, one for each CPU, beside one that launches a kernel every millisecond; how much they lose beyond what its work takes."""
+    """Two processes that count, one for each CPU, beside one that launches a kernel every millisecond; how
+    much they lose beyond what its work takes."""
     counting = [sys.executable, "-c", COUNTING]
 
     def counted():

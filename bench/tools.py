@@ -76,7 +76,8 @@ def environment(**extra):
 
 
 def run_part(name, threads, table=None, **extra):
-    """A part of the benchmarks in a process of its own, in which every library has that many threads: they read it when they are loaded. Its rows become rows of the table."""
+    """A part of the benchmarks in a process of its own, in which every library has that many threads: they
+    read it when they are loaded. Its rows become rows of the table."""
     sys.stdout.flush()
     rows_file = results("rows-of-a-part")
     open(rows_file, "w").close()
@@ -203,9 +204,11 @@ class Table:
         self.part = ""  # whose rows these are
 
     def add(self, what, ours, peers, goal, unit="s", better="less", note="", right=True, limit=None, ratio=None, spread=None):
-        """ours: seconds (or a rate); peers: {name: the same}; goal: the ratio to the best peer that is wanted. A wrong result
-        (right=False) has no time. limit: (what of the machine, the seconds that it would allow, the fraction of it that is wanted).
-        spread: the quartiles of the ratios of the rounds, for pictures. ratio: to be shown and judged instead of the ratio of ours to the best peer, for example the median of the ratios of the rounds."""
+        """ours: seconds (or a rate); peers: {name: the same}; goal: the ratio to the best peer that is
+        wanted. A wrong result (right=False) has no time. limit: (what of the machine, the seconds that it
+        would allow, the fraction of it that is wanted). spread: the quartiles of the ratios of the rounds,
+        for pictures. ratio: to be shown and judged instead of the ratio of ours to the best peer, for example
+        the median of the ratios of the rounds."""
         if not right:
             ours, note = None, ("WRONG RESULT " + note).strip()
         peers = {n: v for n, v in peers.items() if v}

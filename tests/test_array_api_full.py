@@ -147,7 +147,8 @@ class Signatures(unittest.TestCase):
 # ---- the namespace ----
 class Namespace(Case):
     def test_defaults(self):
-        """argmax and argmin of all elements, as in NumPy; those of `eager` and of tensors look along the last axis."""
+        """argmax and argmin of all elements, as in NumPy; those of `eager` and of tensors look along the last
+        axis."""
         a = np.array([[3, 1, 9], [0, 7, 2]])
         x = eager.asarray(a)
         for name in ("argmax", "argmin"):

@@ -59,7 +59,8 @@ class Donated(unittest.TestCase):
                         np.testing.assert_array_equal(args[i].numpy(), data[i])
 
     def test_updates_at_indices_are_written_in_place(self):
-        """A cache of keys that a decoding step adds a row to: nothing of its size is allocated, and it is not copied."""
+        """A cache of keys that a decoding step adds a row to: nothing of its size is allocated, and it is not
+        copied."""
 
         def add(cache, at, row):
             return eager.scatter(cache, at, row, axis=1)

@@ -255,7 +255,8 @@ class Without(Seeded):
 
 
 class Blocks(Seeded):
-    """Sizes around those of leaves, strips and panels, where matrices are cut; batches, and one matrix that threads share."""
+    """Sizes around those of leaves, strips and panels, where matrices are cut; batches, and one matrix that
+    threads share."""
 
     SIZES = (4, 9, 15, 16, 17, 33, 65, 130, 193, 260)
 
@@ -301,7 +302,8 @@ class Blocks(Seeded):
                 close(H(q) @ q, np.eye(q.shape[1]), dtype, f"q {m} {n}", 4)
 
     def test_pivots(self):
-        """Rows are exchanged as NumPy's LAPACK does it: the largest element of a column first; NaN and singular columns too."""
+        """Rows are exchanged as NumPy's LAPACK does it: the largest element of a column first; NaN and
+        singular columns too."""
         a = R.permutation(np.arange(40 * 40, dtype=np.float64)).reshape(40, 40)
         p = np.asarray(la.lu(a)[0])
         self.assertEqual(np.argmax(p[:, 0]), np.argmax(a[:, 0]))

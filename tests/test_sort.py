@@ -1,4 +1,5 @@
-"""Rows in order: the host's sort by vectors (src/native/sort.c) against the kernels of another device and NumPy."""
+"""Rows in order: the host's sort by vectors (src/native/sort.c) against the kernels of another device and
+NumPy."""
 
 import unittest
 

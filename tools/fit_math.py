@@ -88,7 +88,8 @@ def fit(name, f, lo, hi, powers, bits, w=lambda x: mp.mpf(1), fixed=None):
 
 
 def interpolate(name, f, lo, hi, n, bits):
-    """The polynomial of n coefficients that meets f at Chebyshev's nodes, rounded at once: where its error is far below the rounding of its sum, nothing better is needed."""
+    """The polynomial of n coefficients that meets f at Chebyshev's nodes, rounded at once: where its error is
+    far below the rounding of its sum, nothing better is needed."""
     xs = [(lo + hi) / 2 + (hi - lo) / 2 * mp.cos(mp.pi * (2 * k + 1) / (2 * n)) for k in range(n)]
     c = mp.lu_solve(mp.matrix([[x**j for j in range(n)] for x in xs]), mp.matrix([f(x) for x in xs]))
     c = [round_to(c[i], bits) for i in range(n)]

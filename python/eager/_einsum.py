@@ -130,7 +130,8 @@ def _less(term, shape, keep):
 
 
 def _arranged(term, shape, order, sizes, wide):
-    """(order of axes or None, shape to broadcast to or None, shape then): sizes of 1 that stand for more are broadcast where `wide` says so."""
+    """(order of axes or None, shape to broadcast to or None, shape then): sizes of 1 that stand for more are
+    broadcast where `wide` says so."""
     axes = None if tuple(order) == tuple(term) else tuple(term.index(c) for c in order)
     have = shape if axes is None else tuple(shape[i] for i in axes)
     target = tuple(sizes[c] if c in wide else n for c, n in zip(order, have))
@@ -280,8 +281,9 @@ def _read(args):
 
 
 def einsum(*operands, optimize=True, preferred_element_type=None):
-    """Sums of products by subscripts: einsum("ij,jk->ik", x, y), einsum("...ii", x), einsum(x, [0, 1], y, [1, 2]). optimize: True (the cheapest order), False (from the left), or a
-    list of pairs as einsum_path gives."""
+    """Sums of products by subscripts: einsum("ij,jk->ik", x, y), einsum("...ii", x), einsum(x, [0, 1], y, [1,
+    2]). optimize: True (the cheapest order), False (from the left), or a list of pairs as einsum_path
+    gives."""
     subscripts, xs = _read(operands)
     if isinstance(optimize, (list, tuple)):
         optimize = tuple(tuple(p) for p in optimize if isinstance(p, (list, tuple)))

@@ -525,8 +525,8 @@ eas_status ir_expanded(const eas_ir *ir, unsigned keep, eas_ir **out);
 /* one of them; y is 0 for functions of one operand */
 uint32_t ir_spell(eas_builder *b, uint16_t op, uint32_t x, uint32_t y);
 
-/* ---- math_inverse.c: of f32 or f64; of two operands of one type x is what C's function takes first, y the other;
- * else y is 0 ---- */
+/* ---- math_inverse.c: of f32 or f64; of two operands of one type x is what C's function takes first, y the
+ * other; else y is 0 ---- */
 typedef enum ir_inverse_fn { IR_ASIN, IR_ACOS, IR_ATAN, IR_ATAN2, IR_CBRT } ir_inverse_fn;
 uint32_t ir_inverse(eas_builder *b, ir_inverse_fn fn, uint32_t x, uint32_t y);
 
