@@ -963,11 +963,13 @@ EAS_API eas_status eas_weights_slice(eas_weights *w, int i, const int64_t *start
 /* its bytes in the file; borrowed */
 EAS_API eas_status eas_weights_raw(eas_weights *w, int i, const void **data, uint64_t *bytes);
 /* Writes tensors (realised if need be) as path ends: .safetensors, .npz, .npy (one tensor). The file is
- * made under another name, synced and renamed. meta: nmeta pairs of strings, for safetensors. compressed:
- * npz entries are deflated. */
+ * made under another name, synced and renamed. stored: what the file says of dtypes that tensors do not
+ * have, or NULL; an entry is NULL, "C64" or "C128" (the tensor has pairs of f32 or f64 in a last dim of 2;
+ * safetensors has no C128), "F8_E4M3" or "F8_E5M2" (u8, safetensors only). meta: nmeta pairs of strings, for
+ * safetensors. compressed: npz entries are deflated. */
 EAS_API eas_status eas_weights_save(const char *path, int n, const char *const *names, eas_node *const *nodes,
-                                    int nmeta, const char *const *meta, int compressed,
-                                    const eas_launch *hooks);
+                                    const char *const *stored, int nmeta, const char *const *meta,
+                                    int compressed, const eas_launch *hooks);
 
 /* ====================================================================================================
  * 4. derivatives and meshes: of kernels, of tensors; layouts, parts, predictions, collectives

@@ -358,5 +358,55 @@ class Arange(unittest.TestCase):
             eas.kernel(f)(np.zeros(8, np.int64), _grid=1)
 
 
+@eas.kernel
+def decode_flat(x, out, N, B: eas.constexpr):
+    i = mk.program_id(0) * B + mk.arange(0, B)
+    mk.store(out, i, mk.load(x, i, mask=i < N, other=-1.0))
+
+
+@eas.kernel
+def decode_rows(x, scale, out, B: eas.constexpr):
+    i, j = mk.program_id(0), mk.arange(0, B)
+    inside = j < x.shape[1]
+    out[i, j, inside] = x[i, j, inside] * scale
+
+
+class Float8(unittest.TestCase):
+    """Every byte of both formats, as ml_dtypes reads it."""
+
+    def check(self, name, arrays, want):
+        for device in DEVICES:
+            for x in arrays:
+                with self.subTest(name, device=device, type=type(x)), backend(device):
+                    out = np.empty(260, np.float32)
+                    decode_flat(x, out, 256, B=130, _grid=2)
+                    np.testing.assert_array_equal(out[:256], want)
+                    self.assertTrue((out[256:] == -1).all())
+
+    def test_every_byte(self):
+        try:
+            import ml_dtypes
+        except ImportError:
+            self.skipTest("needs ml_dtypes")
+        import eager
+
+        for name in ("float8_e4m3fn", "float8_e5m2"):
+            x = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, name))
+            arrays = [x, eager.asarray(x)]
+            try:
+                import torch
+
+                arrays.append(torch.arange(256, dtype=torch.uint8).view(getattr(torch, name)))
+            except ImportError:
+                pass
+            want = x.astype(np.float32)
+            self.check(name, arrays, want)
+            table = x.reshape(16, 16)[2:, ::3]
+            out = np.zeros(table.shape, np.float32)
+            decode_rows(table, 2.0, out, B=8, _grid=14)
+            np.testing.assert_array_equal(out, table.astype(np.float32) * 2)
+            with self.assertRaisesRegex(TypeError, f"{name} is only read by kernels"):
+                decode_rows(np.ones((2, 2), np.float32), 1.0, table, B=2, _grid=2)
+
 if __name__ == "__main__":
     unittest.main()

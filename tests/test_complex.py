@@ -264,6 +264,38 @@ class Transforms(Seeded):
         check(eager.tree_map(lambda p: p * 2, z), 2 * Z)
 
 
+class Layouts(Seeded):
+    def test_mesh(self):
+        mesh = eager.DeviceMesh("complex parts", (2,), ("x",))
+        s = z[:2].shard(mesh, ["x", None])
+        self.assertTrue(s.is_sharded)
+        self.assertEqual(tuple(s.local_shape), (1, *Z.shape[1:]))
+        check((s * 2).sum(), (Z[:2] * 2).sum())
+        check(s.gather(), Z[:2])
+        check(eager.reshard(s, mesh, [None, None]), Z[:2])
+        for k, part in s.realize().local_parts():
+            check(part, Z[k : k + 1])
+        f8 = eager.ones((4, 2)).astype("float8_e5m2").shard(mesh, ["x", None])
+        self.assertEqual((f8.dtype, tuple(f8.local_shape)), ("float8_e5m2", (2, 2)))
+
+    def test_methods_of_tensors(self):
+        """What a tensor can do and these cannot is what they have no meaning for."""
+        real, f8 = eager.ones((2, 2)), eager.ones((2, 2)).astype("float8_e5m2")
+        names = [n for n in dir(real) if not n.startswith("_")]
+        lacks = {n for n in names if not hasattr(z, n)}
+        self.assertEqual(lacks, {"backward", "from_callback", "storage"})
+        self.assertEqual((z.numel(), z.dim()), (Z.size, Z.ndim))
+        check(z.clone().detach().cpu(), Z)
+        for name in ("clone", "detach", "cpu", "ravel", "numel", "half", "float", "is_traced", "masked_fill", "fliplr", "at", "shard"):
+            self.assertTrue(hasattr(f8, name), name)
+        self.assertEqual(f8.transpose(0, 1).clone().ravel().dtype, "float8_e5m2")
+        self.assertEqual(f8.half().dtype, "float16")
+        check(f8.at[0].set(2.0).float(), np.array([[2, 2], [1, 1.0]]))
+        self.assertEqual(eager.fliplr(f8).dtype, "float8_e5m2")
+        with self.assertRaisesRegex(TypeError, "imaginary"):
+            z.float()
+
+
 class Stored(Seeded):
     def test_float8(self):
         ml_dtypes = needs(self, "ml_dtypes")

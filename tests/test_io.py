@@ -279,11 +279,43 @@ def test_hostile_headers_are_refused(tmp_path, message):
 
 
 def test_dtypes_that_tensors_lack(tmp_path):
-    path = write(tmp_path, raw({"a": {"dtype": "F8_E4M3", "shape": [8], "data_offsets": [0, 8]}, "b": {**F, "data_offsets": [8, 16]}}, bytes(16)))
+    path = write(tmp_path, raw({"a": {"dtype": "F8_E8M0", "shape": [8], "data_offsets": [0, 8]}, "b": {**F, "data_offsets": [8, 16]}}, bytes(16)))
     w = eager.open_weights(path)
     assert w.dtype("a") is None and w["b"].numpy().sum() == 0
-    with pytest.raises(TypeError, match="'a' is stored as F8_E4M3"):
+    with pytest.raises(TypeError, match="'a' is stored as F8_E8M0"):
         eager.load(path)
+
+
+def test_complex_numbers_float8_and_int4(tmp_path):
+    """As NumPy and the safetensors package read and write them."""
+    z = (np.arange(6) + 1j * np.arange(6)[::-1]).reshape(2, 3)
+    eager.save(tmp_path / "m.npz", {"a": z, "b": z.astype(np.complex64), "x": np.ones(3)}, compressed=True)
+    eager.save(tmp_path / "m.npy", eager.asarray(z).mT)
+    with np.load(tmp_path / "m.npz") as f:
+        same(dict(f), {"a": z, "b": z.astype(np.complex64), "x": np.ones(3)})
+    same({"z": np.load(tmp_path / "m.npy")}, {"z": z.T})
+    np.savez(tmp_path / "n.npz", a=np.asfortranarray(z), b=z.astype(">c8"), c=np.complex64(2j))
+    same(eager.load(tmp_path / "n.npz"), {"a": z, "b": z.astype(np.complex64), "c": np.array(2j, np.complex64)})
+    assert eager.load(tmp_path / "m.npz")["b"].dtype == "complex64" and eager.load(tmp_path / "m.npy").dtype == "complex128"
+
+    x = eager.asarray(np.linspace(-6, 6, 8, dtype=np.float32))
+    few = {d: x.astype(d) for d in ("float8_e4m3fn", "float8_e5m2", "int4")} | {"c": eager.asarray(z.astype(np.complex64)), "none": eager.zeros((0, 2), dtype="complex64")}
+    eager.save(tmp_path / "m.safetensors", few)
+    back = eager.load(tmp_path / "m.safetensors")
+    for name, t in few.items():
+        assert back[name].dtype == t.dtype and back[name].shape == t.shape
+        np.testing.assert_array_equal(np.asarray(back[name].astype("complex64")), np.asarray(t.astype("complex64")))
+    w = eager.open_weights(tmp_path / "m.safetensors")
+    assert (w.stored("c"), w.stored("float8_e5m2"), w.dtype("c")) == ("C64", "F8_E5M2", "complex64")
+    np.testing.assert_array_equal(np.asarray(w.slice("c", np.s_[1, :2])), z.astype(np.complex64)[1, :2])
+    like = eager.load(tmp_path / "m.safetensors", like=few)
+    assert like["int4"].dtype == "int4"
+    with pytest.raises(ValueError, match="'a' is C128, which safetensors files do not have; use .npz"):
+        eager.save(tmp_path / "m.safetensors", {"a": z})
+    with pytest.raises(ValueError, match="'a' is F8_E4M3, which npz and npy files do not have; use .safetensors"):
+        eager.save(tmp_path / "m.npz", {"a": few["float8_e4m3fn"]})
+    with pytest.raises(ValueError, match="'a' is int4, which only .safetensors files can say"):
+        eager.save(tmp_path / "m.npz", {"a": few["int4"]})
 
 
 def test_misaligned_tensors_are_copied(tmp_path):

@@ -165,6 +165,7 @@ static PyObject *raw(PyObject *m, PyObject *args)
 }
 
 /* ---- writing ---- */
+/* NULL where the tuple has None */
 static const char **texts(PyObject *tuple)
 {
     Py_ssize_t n = PyTuple_GET_SIZE(tuple);
@@ -173,6 +174,10 @@ static const char **texts(PyObject *tuple)
         return (void)PyErr_NoMemory(), NULL;
     for (Py_ssize_t i = 0; i < n; i++) {
         Py_ssize_t len = 0;
+        if (PyTuple_GET_ITEM(tuple, i) == Py_None) {
+            t[i] = NULL;
+            continue;
+        }
         t[i] = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(tuple, i), &len);
         if (t[i] && (size_t)len == strlen(t[i]))
             continue;
@@ -185,20 +190,22 @@ static const char **texts(PyObject *tuple)
     return t;
 }
 
-/* save(path, names, tensors, meta, compressed): tuples; meta is keys and values in turn */
+/* save(path, names, tensors, stored, meta, compressed): tuples; stored: str or None; meta is keys and values
+ * in turn */
 static PyObject *save(PyObject *m, PyObject *args)
 {
     (void)m;
-    PyObject *path, *names, *values, *meta, *bytes = NULL;
+    PyObject *path, *names, *values, *as, *meta, *bytes = NULL;
     int compressed;
-    if (!PyArg_ParseTuple(args, "OO!O!O!p", &path, &PyTuple_Type, &names, &PyTuple_Type, &values,
-                          &PyTuple_Type, &meta, &compressed) ||
+    if (!PyArg_ParseTuple(args, "OO!O!O!O!p", &path, &PyTuple_Type, &names, &PyTuple_Type, &values,
+                          &PyTuple_Type, &as, &PyTuple_Type, &meta, &compressed) ||
         !PyUnicode_FSConverter(path, &bytes))
         return NULL;
     Py_ssize_t n = PyTuple_GET_SIZE(values);
     eas_node **nodes = PyMem_New(eas_node *, (size_t)n + 1);
-    const char **keys = texts(names), **pairs = keys ? texts(meta) : NULL;
-    bool ok = nodes && keys && pairs;
+    const char **keys = texts(names), **pairs = keys ? texts(meta) : NULL,
+               **stored = pairs ? texts(as) : NULL;
+    bool ok = nodes && keys && pairs && stored;
     Py_ssize_t k = 0;
     for (; ok && k < n; k++)
         nodes[k] = eas_node_retain(eager_node(PyTuple_GET_ITEM(values, k)));
@@ -206,7 +213,7 @@ static PyObject *save(PyObject *m, PyObject *args)
     eas_status st = EAS_OK;
     if (ok) {
         Py_BEGIN_ALLOW_THREADS;
-        st = eas_weights_save(PyBytes_AS_STRING(bytes), (int)n, keys, nodes,
+        st = eas_weights_save(PyBytes_AS_STRING(bytes), (int)n, keys, nodes, stored,
                               (int)(PyTuple_GET_SIZE(meta) / 2), pairs, compressed, NULL);
         Py_END_ALLOW_THREADS;
     }
@@ -215,6 +222,7 @@ static PyObject *save(PyObject *m, PyObject *args)
     PyMem_Free(nodes);
     PyMem_Free(keys);
     PyMem_Free(pairs);
+    PyMem_Free(stored);
     Py_DECREF(bytes);
     if (!ok)
         return PyErr_Occurred() ? NULL : PyErr_NoMemory();
@@ -326,7 +334,7 @@ static PyMethodDef functions[] = {
      "weights_tensor(w, index, device[, start, size]): an eager.Tensor"},
     {"weights_tensors", tensors, METH_VARARGS, "weights_tensors(w, device): all of them, by name"},
     {"weights_raw", raw, METH_VARARGS, "weights_raw(w, index): its bytes in the file"},
-    {"weights_save", save, METH_VARARGS, "weights_save(path, names, tensors, meta, compressed)"},
+    {"weights_save", save, METH_VARARGS, "weights_save(path, names, tensors, stored, meta, compressed)"},
     {NULL, NULL, 0, NULL},
 };
 int eager_io_init(PyObject *module) { return PyModule_AddFunctions(module, functions); }

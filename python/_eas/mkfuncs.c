@@ -152,6 +152,9 @@ FN(load)
 {
     eas_value buf, off, mask, other = 0;
     PARSE({"load", 4, 2, {"buf", "off", "mask", "other"}});
+    if (!Py_IS_TYPE(in[0], G.buffer) && PyObject_HasAttrString(in[0], "_load")) /* eas/_float8.py */
+        return PyObject_CallMethod(in[0], "_load", "OOO", in[1], in[2] ? in[2] : Py_None,
+                                   in[3] ? in[3] : Py_None);
     if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !mask_arg(t, in[2], s.fn, &mask))
         return NULL;
     if (mask && in[3] && in[3] != Py_None && !value_arg(t, in[3], s.fn, "other", &other))

@@ -109,6 +109,12 @@ class ComplexTensor(Wrapped):
     def __init__(self, re, im):
         self._re, self._im = re, im
 
+    def _leaves(self):
+        return self._re, self._im
+
+    def _again(self, leaves):
+        return ComplexTensor(*leaves)
+
     shape = property(lambda self: self._re.shape)
     dtype = property(lambda self: dtype_of(self._re.dtype))
     device = property(lambda self: self._re.device)
@@ -122,8 +128,6 @@ class ComplexTensor(Wrapped):
     T = property(lambda self: ComplexTensor(self._re.T, self._im.T))
     mT = property(lambda self: ComplexTensor(self._re.mT, self._im.mT))
     H = mH = property(lambda self: ComplexTensor(self._re.mT, -self._im.mT))
-    is_traced = traced = property(lambda self: self._re.is_traced or self._im.is_traced)
-    sharding = property(lambda self: self._re.sharding)
     at = property(lambda self: _At(self))
 
     # ---- data ----
@@ -205,21 +209,10 @@ class ComplexTensor(Wrapped):
         x = self if device is None else ComplexTensor(self._re.to(device), self._im.to(device))
         return x if dtype is None else _cast(x, dtype)
 
-    def to_device(self, device, /, *, stream=None):
-        return self.to(device=device)
-
-    def copy(self):
-        return ComplexTensor(self._re.copy(), self._im.copy())
-
-    clone = __copy__ = copy
-
     def conj(self):
         return conj(self)
 
     conjugate = conj
-
-    def detach(self):
-        return ComplexTensor(self._re.detach(), self._im.detach())
 
     def requires_grad_(self, on=True):
         """As of real tensors: of both parts."""
@@ -241,6 +234,11 @@ class ComplexTensor(Wrapped):
     def grad(self, value):
         self._re.grad, self._im.grad = (None, None) if value is None else (value._re, value._im)
 
+    def local_parts(self):
+        """[(device, array), ...] as of real tensors; None: it does not lie in parts."""
+        re, im = self._re.local_parts(), self._im.local_parts()
+        return re and [(k, a + 1j * b) for (k, a), (_, b) in zip(re, im)]
+
     def trace(self):
         self._re.trace()
         self._im.trace()
@@ -253,12 +251,6 @@ class ComplexTensor(Wrapped):
         re, im = _parts(value)
         self._re[key] = re
         self._im[key] = im
-
-    def transpose(self, *axes):
-        return ComplexTensor(self._re.transpose(*axes), self._im.transpose(*axes))
-
-    def view(self, *shape):
-        return ComplexTensor(self._re.view(*shape), self._im.view(*shape))
 
     def __getattr__(self, name):
         f = tensor_ops.get(name) or (getattr(_e, name, None) if hasattr(EagerTensor, name) else None)

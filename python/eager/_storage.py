@@ -83,6 +83,12 @@ class StoredTensor(Wrapped):
     def __init__(self, bits, dtype):
         self._bits, self.dtype = bits, dtype
 
+    def _leaves(self):
+        return (self._bits,)
+
+    def _again(self, leaves):
+        return StoredTensor(*leaves, self.dtype)
+
     bits = property(lambda self: self._bits, doc="the bytes, uint8 (int4: int8)")
     shape = property(lambda self: self._bits.shape)
     device = property(lambda self: self._bits.device)
@@ -147,6 +153,8 @@ class StoredTensor(Wrapped):
     def __setitem__(self, key, value):
         self._bits[key] = _cast(value, self.dtype)._bits
 
+    at = property(lambda self: _At(self), doc="x.at[key].set(v) and .get()")
+
     def __repr__(self):
         wide = self.astype("float32" if self.dtype.kind == "f" else "int32")
         text = "<recorded>" if not _e._debug.readable(self._bits) else np.array2string(wide.numpy(), separator=", ", prefix="Tensor(")
@@ -156,10 +164,24 @@ class StoredTensor(Wrapped):
         return _restored, (self._bits.numpy(), self.dtype.name)
 
     def __getattr__(self, name):
-        f = tensor_ops.get(name)
+        f = tensor_ops.get(name) or (getattr(_e, name, None) if hasattr(EagerTensor, name) else None)
         if f is None or name.startswith("__"):
             raise AttributeError(f"a tensor of {object.__getattribute__(self, 'dtype')} has no attribute {name!r}")
         return lambda *args, **kwargs: f(self, *args, **kwargs)
+
+
+class _At:
+    def __init__(self, of, key=None):
+        self._of, self._key = of, key
+
+    def __getitem__(self, key):
+        return _At(self._of, key)
+
+    def set(self, value):
+        return StoredTensor(self._of._bits.at[self._key].set(_cast(value, self._of.dtype)._bits), self._of.dtype)
+
+    def get(self):
+        return self._of[self._key]
 
 
 def _restored(bits, name):

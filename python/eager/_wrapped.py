@@ -14,6 +14,54 @@ class Wrapped:
     __slots__ = ()
     __array_priority__ = 2000
 
+    def _leaves(self):
+        """The tensors that it is made of."""
+        raise NotImplementedError
+
+    def _again(self, leaves):
+        """Such a tensor of others."""
+        raise NotImplementedError
+
+    is_sharded = property(lambda self: self._leaves()[0].is_sharded)
+    sharding = property(lambda self: self._leaves()[0].sharding)
+    is_traced = traced = property(lambda self: any(t.is_traced for t in self._leaves()))
+
+    def numel(self):
+        return self.size
+
+    def dim(self):
+        return self.ndim
+
+    def cpu(self):
+        return self.to("cpu")
+
+    def to_device(self, device, /, *, stream=None):
+        return self.to(device=device)
+
+
+def _of_first(name):
+    return property(lambda self: getattr(self._leaves()[0], name))
+
+
+def _of_each(name):
+    def method(self, *args, **kwargs):
+        return self._again([getattr(t, name)(*args, **kwargs) for t in self._leaves()])
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+def _caster(dtype):
+    return lambda self: self.astype(dtype)
+
+
+for _name in ("global_shape", "local_shape", "physical_shape", "physical_global_shape", "op_kwargs"):
+    setattr(Wrapped, _name, _of_first(_name))
+for _name in ("shard", "reshard", "gather", "copy", "clone", "__copy__", "detach", "view", "transpose"):
+    setattr(Wrapped, _name, _of_each(_name))
+for _name, _dtype in {"half": "float16", "float": "float32", "double": "float64", "int": "int32", "long": "int64", "bool": "bool", "bfloat16": "bfloat16"}.items():
+    setattr(Wrapped, _name, _caster(_dtype))
+
 
 class WrappedDType(Wrapped):
     """A dtype of such tensors."""

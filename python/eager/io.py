@@ -10,6 +10,8 @@ import json
 import os
 from collections.abc import Mapping
 
+import numpy as np
+
 from eas._eas import (
     weights_list,
     weights_metadata,
@@ -20,9 +22,13 @@ from eas._eas import (
     weights_tensors,
 )
 
+from ._wrapped import Wrapped
 from .core import Tensor, tree_flatten, tree_unflatten
 
 _QUANTIZED = "eager.quantized."  # metadata of safetensors: which tensors belong together
+_STORED = "eager.stored."  # metadata of safetensors: dtypes that the format does not have
+_AS = {"complex64": "C64", "complex128": "C128", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}
+_DTYPES = {v: k for k, v in _AS.items()} | {f"{order}c{n}": f"complex{n * 8}" for order in "<>" for n in (8, 16)}
 _TORCH = (".pt", ".pth", ".bin", ".ckpt")
 INDEX = "model.safetensors.index.json"
 
@@ -66,7 +72,27 @@ class Weights(Mapping):
             raise KeyError(f"{self.path} has no tensor {name!r}; it has {', '.join(map(repr, list(self._at)[:5]))}, ...") from None
 
     def __getitem__(self, name):
-        return weights_tensor(self._w, self._index(name)[0], None)
+        return self._tensor(name, None)
+
+    def _tensor(self, name, device):
+        i, info = self._index(name)
+        if info[3] is None and info[2] in _DTYPES:
+            t = self._wrapped(name, i, info)
+            return t if device is None else t.to(device)
+        return weights_tensor(self._w, i, device)
+
+    def _wrapped(self, name, i, info):
+        """A tensor of complex numbers or of float8, read now."""
+        if self.format != "safetensors":
+            found = np.load(self.path, allow_pickle=False)
+            a = found if self.format == "npy" else found[name]
+            return Tensor.constant(a.astype(a.dtype.newbyteorder("=")))
+        dtype = _DTYPES[info[2]]
+        if dtype.startswith("complex"):
+            return Tensor.constant(np.frombuffer(self.raw(name), dtype).reshape(info[1]))
+        from ._storage import StoredTensor, dtype_or_none
+
+        return StoredTensor(Tensor.constant(np.frombuffer(self.raw(name), np.uint8).reshape(info[1])), dtype_or_none(dtype))
 
     @property
     def metadata(self):
@@ -79,8 +105,9 @@ class Weights(Mapping):
         return self._index(name)[1][1]
 
     def dtype(self, name):
-        """The dtype that the tensor has; None: one that tensors cannot have, such as float8."""
-        return self._index(name)[1][3]
+        """The dtype that the tensor has; None: one that tensors cannot have, such as float6."""
+        info = self._index(name)[1]
+        return info[3] or _DTYPES.get(info[2])
 
     def stored(self, name):
         """How the file has it: "F32", "<f4", "Q4_K"."""
@@ -89,6 +116,8 @@ class Weights(Mapping):
     def slice(self, name, key):
         """w.slice(name, np.s_[2:5, :, 3]): only these elements are read."""
         i, info = self._index(name)
+        if info[3] is None and info[2] in _DTYPES:
+            return self[name][key]
         key = key if isinstance(key, tuple) else (key,)
         shape = info[1]
         if Ellipsis in key:
@@ -121,7 +150,9 @@ class Weights(Mapping):
 
     def tensors(self, device=None):
         """All of them: a dict."""
-        return weights_tensors(self._w, device)
+        if all(info[3] is not None or info[2] not in _DTYPES for _, info in self._at.values()):
+            return weights_tensors(self._w, device)
+        return {name: self._tensor(name, device) for name in self}
 
 
 def open_weights(path):
@@ -139,7 +170,7 @@ def _is_quantized(x):
 
 
 def _tensor_of(name, x):
-    if isinstance(x, (Tensor, _Leaf)):
+    if isinstance(x, (Tensor, Wrapped, _Leaf)):
         return x
     if hasattr(x, "detach"):  # torch's: a tensor that needs gradients refuses to be exported
         x = x.detach()
@@ -190,10 +221,31 @@ def save(path, tree, *, metadata=None, compressed=False):
     path = os.fspath(path)
     if meta and not path.endswith(".safetensors"):
         raise ValueError(f"{path}: only .safetensors files have metadata, which quantized tensors need too")
+    found, stored = _plain_parts(path, found, meta)
     for k, v in meta.items():
         if not isinstance(k, str) or not isinstance(v, str):
             raise TypeError(f"metadata is a dict of str to str, not {k!r}: {v!r}")
-    weights_save(path, tuple(found), tuple(found.values()), tuple(t for kv in meta.items() for t in kv), compressed)
+    weights_save(path, tuple(found), tuple(found.values()), stored, tuple(t for kv in meta.items() for t in kv), compressed)
+
+
+def _plain_parts(path, found, meta):
+    """(tensors that C writes, what the file calls each or None): complex ones as pairs, float8 and int4 as their bytes."""
+    out, stored = {}, []
+    for name, x in found.items():
+        how = _AS.get(x.dtype.numpy_name) if isinstance(x, Wrapped) else None
+        if isinstance(x, Wrapped) and how is None:
+            if not path.endswith(".safetensors"):
+                raise ValueError(f"{path}: {name!r} is {x.dtype.numpy_name}, which only .safetensors files can say")
+            meta[_STORED + name] = x.dtype.numpy_name
+        stored.append(how)
+        out[name] = _bytes_of(x) if isinstance(x, Wrapped) else x
+    return out, tuple(stored)
+
+
+def _bytes_of(x):
+    import eager
+
+    return eager.stack([x.real, x.imag], axis=-1) if eager.iscomplexobj(x) else x.bits
 
 
 def save_safetensors(path, tensors, metadata=None):
@@ -204,6 +256,17 @@ def save_safetensors(path, tensors, metadata=None):
 
 
 # ---- reading ----
+
+
+def _restored(tensors, metadata):
+    """Tensors whose dtype the file has in its metadata."""
+    from ._storage import StoredTensor, dtype_or_none
+
+    for key, dtype in metadata.items():
+        name = key.removeprefix(_STORED)
+        if name != key and name in tensors and dtype_or_none(dtype) is not None:
+            tensors[name] = StoredTensor(tensors[name], dtype_or_none(dtype))
+    return tensors
 
 
 def _join_quantized(tensors, metadata):
@@ -233,7 +296,7 @@ def _like(tensors, tree):
     if hasattr(tree, "load_state_dict"):
         tree.load_state_dict(tensors)
         return tree
-    leaves, treedef = tree_flatten(tree)
+    leaves, treedef = tree_flatten(tree, is_leaf=lambda x: isinstance(x, Wrapped))
     names, stand_ins = {}, [_Leaf(x) for x in leaves]
     _walk(tree_unflatten(treedef, stand_ins), "", names, {})
     tensors = {k: t for name, x in tensors.items() for k, t in _named_parts(name, x)}
@@ -295,12 +358,12 @@ def load(path, *, like=None, device=None):
         if path.endswith(_TORCH):
             tensors = _on(_load_torch(path), device)
         else:
-            w = weights_open(path)
-            tensors = weights_tensors(w, device)
+            w = Weights(path)
+            tensors = w.tensors(device)
             if path.endswith(".npy") and like is None:
                 return tensors["arr_0"]
             if path.endswith(".safetensors"):
-                tensors = _join_quantized(tensors, weights_metadata(w))
+                tensors = _join_quantized(_restored(tensors, w.metadata), w.metadata)
     return tensors if like is None else _like(tensors, like)
 
 
@@ -309,7 +372,7 @@ def load_safetensors(path, *, device=None):
     w = Weights(path)
     if w.format != "safetensors":
         raise ValueError(f"{w.path} is {w.format}, not safetensors")
-    return _join_quantized(w.tensors(device), w.metadata)
+    return _join_quantized(_restored(w.tensors(device), w.metadata), w.metadata)
 
 
 def load_gguf(path, *, quantized=False, device=None):

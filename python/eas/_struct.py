@@ -8,6 +8,7 @@ combination of specs (kernel.c), with the parts as parameters. `expand` takes ar
     ("p",)                                 one parameter
     ("c", value)                           none: a function, None, a str, a dtype
     ("t", kind, type, fields, specs)       the parts of a tuple, named tuple or dataclass
+    ("8", format, spec)                    an array of float8, and the spec of its bytes
     ("a", ndim, layout, flags)             an array and its sizes: layout None is C-contiguous, else (which
                                            strides are 1, has it negative ones)
 """
@@ -21,6 +22,7 @@ import numpy as np
 
 from . import _eas
 from ._eas import DType, Kernel, Tensor
+from ._float8 import Float8Array, bytes_of, format_of
 
 SHAPE, INDEX = 1, 2  # what of an array a kernel asks for: its shape; its elements by indices
 _CONSTANTS = (str, bytes, type(None), DType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial, Kernel)
@@ -30,7 +32,7 @@ def is_struct(o):
     """Is it an argument that only `expand` understands? Arrays with strides are, too."""
     if isinstance(o, (tuple, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)):
         return True
-    return dataclasses.is_dataclass(o) and not isinstance(o, type)
+    return dataclasses.is_dataclass(o) and not isinstance(o, type) or format_of(o) is not None
 
 
 def _is_array(o):
@@ -154,6 +156,9 @@ def _fields(o):
 
 
 def _apart(name, o, flags, names, flat):
+    form = format_of(o)
+    if form is not None:
+        return ("8", form, _apart(name, bytes_of(o), SHAPE | INDEX, names, flat))
     if flags and _is_array(o):
         return _array(name, o, flags, names, flat)
     if isinstance(o, tuple) or (dataclasses.is_dataclass(o) and not isinstance(o, type)):
@@ -198,6 +203,8 @@ def expand(names, objs, flags):
 def _flags(spec):
     if spec[0] == "a":
         return spec[3]
+    if spec[0] == "8":
+        return _flags(spec[2])
     return max(map(_flags, spec[4]), default=0) & SHAPE * 3 if spec[0] == "t" else 0
 
 
@@ -220,6 +227,8 @@ def _together(spec, symbols):
         return spec[1]
     if kind == "a":
         return _array_of(spec, symbols)
+    if kind == "8":
+        return Float8Array(_together(spec[2], symbols), spec[1])
     _, how, cls, fields, specs = spec
     values = [_together(s, symbols) for s in specs]
     if how == "tuple":

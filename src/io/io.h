@@ -140,7 +140,8 @@ typedef struct npy_head {
 } npy_head;
 enum { NPY_MORE = 1 }; /* npy_read: the header is longer than n; head->size says how long */
 int npy_read(const uint8_t *p, size_t n, const char *name, npy_head *head); /* or an eas_status */
-void npy_write(str *s, eas_dtype dt, int rank, const int64_t *shape);
+/* type: "f4"; NULL: that of dt */
+void npy_write(str *s, eas_dtype dt, const char *type, int rank, const int64_t *shape);
 
 /* ggml.c */
 typedef struct ggml_kind {
@@ -156,7 +157,8 @@ const ggml_kind *ggml_find(uint32_t type); /* NULL: unknown */
 typedef struct io_item { /* what is to be written: elements in C order */
     const char *name;
     eas_dtype dtype;
-    int rank;
+    const char *stored; /* "C64", ...: the file says so and has no last dim of pairs; else NULL */
+    int rank;           /* as the file says */
     const int64_t *shape;
     uint64_t bytes;
     eas_node *node;

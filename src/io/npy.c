@@ -164,11 +164,10 @@ int npy_read(const uint8_t *p, size_t n, const char *name, npy_head *h)
 }
 
 /* NumPy puts the elements at a multiple of 64. */
-void npy_write(str *s, eas_dtype dt, int rank, const int64_t *shape)
+void npy_write(str *s, eas_dtype dt, const char *type, int rank, const int64_t *shape)
 {
     str d = {0};
-    const char *type = "?";
-    for (size_t i = 0; i < sizeof npy_dtypes / sizeof *npy_dtypes; i++)
+    for (size_t i = 0; i < sizeof npy_dtypes / sizeof *npy_dtypes && !type; i++)
         if (npy_dtypes[i].dtype == (int)dt)
             type = npy_dtypes[i].name;
     str_add(&d, "{'descr': '%c%s', 'fortran_order': False, 'shape': (", eas_dtype_size(dt) == 1 ? '|' : '<',

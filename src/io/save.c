@@ -39,6 +39,7 @@ eas_status io_item_bytes(const io_item *it, const void **data, void **own, const
 {
     int64_t offset, strides[EAS_MAX_RANK];
     size_t size = eas_dtype_size(it->dtype);
+    const int rank = eas_node_rank(it->node); /* of pairs one more than the file says */
     *own = NULL;
     *data = "";
     if (!it->bytes)
@@ -47,7 +48,7 @@ eas_status io_item_bytes(const io_item *it, const void **data, void **own, const
     if (!buf)
         return base_fail(EAS_ERR_RUNTIME, "tensor '%s' has no data", it->name);
     const uint8_t *host = eas_device_has_host_memory(eas_buffer_device(buf)) ? eas_buffer_read(buf) : NULL;
-    bool whole = c_order(it->rank, it->shape, strides);
+    bool whole = c_order(rank, it->shape, strides);
     if (host && whole) {
         *data = host + offset * (int64_t)size;
         return EAS_OK;
@@ -56,7 +57,7 @@ eas_status io_item_bytes(const io_item *it, const void **data, void **own, const
     eas_status st = !whole && !made ? base_fail_oom((size_t)it->bytes) : EAS_OK;
     if (!st && !host) { /* the part of the buffer that the tensor reaches */
         int64_t low = 0, high = 0;
-        for (int i = 0; i < it->rank; i++)
+        for (int i = 0; i < rank; i++)
             *(strides[i] < 0 ? &low : &high) += (it->shape[i] - 1) * strides[i];
         size_t n = (size_t)(high - low + 1) * size;
         all = malloc(n);
@@ -67,7 +68,7 @@ eas_status io_item_bytes(const io_item *it, const void **data, void **own, const
         host = all ? all - (offset + low) * (int64_t)size : NULL;
     }
     if (!st && !whole)
-        copy_strided(made, host + offset * (int64_t)size, it->rank, it->shape, strides, size);
+        copy_strided(made, host + offset * (int64_t)size, rank, it->shape, strides, size);
     *own = whole ? all : made;
     *data = *own;
     if (!whole)
@@ -110,7 +111,7 @@ static void put_header(str *s, int n, const io_item *const *order, int nmeta, co
         if (i)
             str_put(s, ",", 1);
         json_put_string(s, it->name, strlen(it->name));
-        str_add(s, ":{\"dtype\":\"%s\",\"shape\":[", st_name(it->dtype));
+        str_add(s, ":{\"dtype\":\"%s\",\"shape\":[", it->stored ? it->stored : st_name(it->dtype));
         for (int k = 0; k < it->rank; k++)
             str_add(s, k ? ",%lld" : "%lld", (long long)it->shape[k]);
         str_add(s, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at,
@@ -158,11 +159,16 @@ eas_status io_save_safetensors(const char *path, int n, const io_item *items, in
 }
 
 /* ---- npy, npz ---- */
+static const char *npy_name(const io_item *it)
+{
+    return !it->stored ? NULL : !strcmp(it->stored, "C64") ? "c8" : "c16";
+}
+
 eas_status io_save_npy(const char *path, const io_item *it, const eas_launch *hooks)
 {
     io_writer w;
     str s = {0};
-    npy_write(&s, it->dtype, it->rank, it->shape);
+    npy_write(&s, it->dtype, npy_name(it), it->rank, it->shape);
     io_writer_begin(&w, path);
     io_write(&w, s.at, s.len);
     write_item(&w, it, hooks);
@@ -290,7 +296,7 @@ static void write_member(io_writer *w, const io_item *it, bool compressed, membe
     str head = {0}, local = {0}, packed = {0};
     if (w->st || (w->st = io_item_bytes(it, &data, &own, hooks)))
         return;
-    npy_write(&head, it->dtype, it->rank, it->shape);
+    npy_write(&head, it->dtype, npy_name(it), it->rank, it->shape);
     *m = (member){.local = w->at, .size = head.len + it->bytes};
     m->crc = io_crc32(io_crc32(0, (const uint8_t *)head.at, head.len), data, (size_t)it->bytes);
     m->packed = m->size;
@@ -373,7 +379,38 @@ static eas_status check_names(int n, const char *const *names)
     return st;
 }
 
-static eas_status make_items(int n, const char *const *names, eas_node *const *nodes, io_item *items)
+/* The item's elements are what `stored` says, if the format has that. */
+static eas_status store_as(io_item *it, const char *stored, const char *path)
+{
+    static const struct {
+        const char *name;
+        eas_dtype dtype;
+        bool pairs, in_npy, in_safetensors;
+    } known[] = {{"C64", EAS_F32, true, true, true},
+                 {"C128", EAS_F64, true, true, false},
+                 {"F8_E4M3", EAS_U8, false, false, true},
+                 {"F8_E5M2", EAS_U8, false, false, true}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(known[i].name, stored))
+            continue;
+        if (it->dtype != known[i].dtype || (known[i].pairs && (!it->rank || it->shape[it->rank - 1] != 2)))
+            return base_fail(EAS_ERR_VALUE, "tensor '%s' is to be stored as %s, and is not %s%s", it->name,
+                             stored, eas_dtype_name(known[i].dtype),
+                             known[i].pairs ? " with a last dim of 2" : "");
+        if (!(ends_with(path, ".safetensors") ? known[i].in_safetensors : known[i].in_npy))
+            return base_fail(EAS_ERR_VALUE, "tensor '%s' is %s, which %s files do not have; use %s", it->name,
+                             stored, known[i].in_npy ? "safetensors" : "npz and npy",
+                             known[i].in_npy ? ".npz" : ".safetensors");
+        it->stored = known[i].name;
+        it->rank -= known[i].pairs;
+        return EAS_OK;
+    }
+    return base_fail(EAS_ERR_VALUE, "tensor '%s' cannot be stored as %s; use C64, C128, F8_E4M3 or F8_E5M2",
+                     it->name, stored);
+}
+
+static eas_status make_items(const char *path, int n, const char *const *names, eas_node *const *nodes,
+                             const char *const *stored, io_item *items)
 {
     for (int i = 0; i < n; i++) {
         io_item *it = &items[i];
@@ -388,12 +425,16 @@ static eas_status make_items(int n, const char *const *names, eas_node *const *n
         if (eas_node_batch_dims(nodes[i]))
             return base_fail(EAS_ERR_RUNTIME, "tensor '%s' belongs to a vmap: save results outside of it",
                              names[i]);
+        eas_status st = stored && stored[i] ? store_as(it, stored[i], path) : EAS_OK;
+        if (st)
+            return st;
     }
     return EAS_OK;
 }
 
 eas_status eas_weights_save(const char *path, int n, const char *const *names, eas_node *const *nodes,
-                            int nmeta, const char *const *meta, int compressed, const eas_launch *hooks)
+                            const char *const *stored, int nmeta, const char *const *meta, int compressed,
+                            const eas_launch *hooks)
 {
     NEED(path, EAS_ERR_VALUE);
     NEED(n <= 0 || (names && nodes), EAS_ERR_VALUE);
@@ -408,7 +449,7 @@ eas_status eas_weights_save(const char *path, int n, const char *const *names, e
     io_item *items = st ? NULL : calloc((size_t)n + 1, sizeof *items);
     if (!st && !items)
         st = base_fail_oom(sizeof *items * (size_t)n);
-    st = st ? st : make_items(n, names, nodes, items);
+    st = st ? st : make_items(path, n, names, nodes, stored, items);
     if (!st && ends_with(path, ".npz"))
         st = io_save_npz(path, n, items, compressed != 0, hooks);
     else if (!st && ends_with(path, ".npy"))

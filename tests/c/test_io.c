@@ -62,7 +62,7 @@ static void there_and_back(void **state)
         eas_node *n, *part;
         char *text;
         int safe = k >= 2;
-        ok(eas_weights_save(file(names[safe]), 2, (const char *[]){"x", "y/\"z\""}, nodes, safe,
+        ok(eas_weights_save(file(names[safe]), 2, (const char *[]){"x", "y/\"z\""}, nodes, NULL, safe,
                             (const char *[]){"key", "value"}, k == 1, NULL));
         ok(eas_weights_open(path, &w));
         assert_int_equal(eas_weights_count(w), 2);
@@ -132,7 +132,7 @@ static void refuses(void **state)
     assert_non_null(strstr(eas_error_message(), "overlaps"));
     assert_int_equal(parsed(" {}", 0), EAS_ERR_VALUE);
     assert_int_equal(eas_weights_open(file("none.safetensors"), &(eas_weights *){NULL}), EAS_ERR_IO);
-    assert_int_equal(eas_weights_save(file("none.what"), 0, NULL, NULL, 0, NULL, 0, NULL), EAS_ERR_VALUE);
+    assert_int_equal(eas_weights_save(file("none.what"), 0, NULL, NULL, NULL, 0, NULL, 0, NULL), EAS_ERR_VALUE);
 }
 
 /* Products with a quantized matrix are products with what it dequantises to, by one row and by several. */

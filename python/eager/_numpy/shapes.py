@@ -9,7 +9,6 @@ import eager as _e
 from eas._eas import EagerTensor, constant, tensor_ops
 
 from .._wrapped import Wrapped
-from .choice import flatnonzero
 from .parts import _as, _axis, _key, _known, _rank, _t, ravel
 
 __all__ = [
@@ -279,12 +278,16 @@ def delete(arr, obj, axis=None):
     return _e.gather(arr, constant(np.flatnonzero(keep)), axis=axis)
 
 
-def trim_zeros(filt, trim="fb"):
-    """Without the zeros at the front ("f") and the back ("b")."""
+def trim_zeros(filt, trim="fb", axis=None):
+    """Without the zeros at the front ("f") and the back ("b") of an axis, of several or (None) of all."""
     filt = _t(filt)
-    at = flatnonzero(filt).numpy()
-    if not len(at):
-        return filt[:0]
-    lo = int(at[0]) if "f" in trim.lower() else 0
-    hi = int(at[-1]) + 1 if "b" in trim.lower() else filt.shape[0]
-    return filt[lo:hi]
+    rank = len(filt.shape)
+    axes = range(rank) if axis is None else [a % rank for a in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+    places = [at.numpy() for at in _e.nonzero(filt)] if rank else []
+    key = [slice(None)] * rank
+    for a in axes:
+        at = places[a]
+        lo = int(at.min()) if len(at) and "f" in trim.lower() else 0
+        hi = int(at.max()) + 1 if len(at) and "b" in trim.lower() else filt.shape[a]
+        key[a] = slice(lo, hi) if len(at) else slice(0, 0)
+    return filt[tuple(key)] if rank else filt

@@ -84,6 +84,8 @@ def _quantile(fn, a, q, axis, keepdims, method, skip_nan):
         q = _ops["cast"](q, dtype="float32")
     wide = a.dtype if a.dtype in ("float64",) else _e.float32
     x, axes = _together(_ops["cast"](a, dtype=wide), axis)
+    if x.shape[-1] == 0:  # of nothing: NaN
+        x = _e.full((*x.shape[:-1], 1), math.nan, dtype=wide)
     nan = _e.isnan(x)
     x = _e.sort(x, axis=-1)
     q = _ops["cast"](q, dtype=wide)

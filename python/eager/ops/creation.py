@@ -196,7 +196,7 @@ def eye(n_rows, n_cols=None, *, k=0, dtype=None, device=None):
     return _finish(_ops["eye"]((n_rows, n_rows if n_cols is None else n_cols), k=_diagonal(k), dtype=_float(dtype)), device)
 
 
-def tri(n_rows, n_cols=None, *, k=0, dtype=None, device=None):
+def tri(n_rows, n_cols=None, k=0, *, dtype=None, device=None):
     """Ones on and below the k-th diagonal."""
     return _finish(_ops["tri"]((n_rows, n_rows if n_cols is None else n_cols), k=_diagonal(k), dtype=_float(dtype)), device)
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from eas._eas import EagerTensor, from_parts, local_parts, mesh_devices
 
+from .._wrapped import Wrapped
 from .spec import DeviceMesh, PartitionSpec, ShardingSpec, create_replicated_spec
 
 __all__ = [
@@ -82,7 +83,7 @@ def reshard(x, mesh, specs=None, replicated_axes=None, pad=False):
 def _tensor(x):
     from ..ops.creation import constant
 
-    return x if isinstance(x, EagerTensor) else constant(x)
+    return x if isinstance(x, (EagerTensor, Wrapped)) else constant(x)
 
 
 def _solid(a, dtype, device):
