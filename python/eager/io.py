@@ -229,7 +229,8 @@ def save(path, tree, *, metadata=None, compressed=False):
 
 
 def _plain_parts(path, found, meta):
-    """(tensors that C writes, what the file calls each or None): complex ones as pairs, float8 and int4 as their bytes."""
+    """(tensors that C writes, what the file calls each or None): complex ones as pairs, float8 and int4 as
+    their bytes."""
     out, stored = {}, []
     for name, x in found.items():
         how = _AS.get(x.dtype.numpy_name) if isinstance(x, Wrapped) else None

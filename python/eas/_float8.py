@@ -1,4 +1,5 @@
-"""Arrays of float8 as arguments of kernels. A kernel has their bytes; what is loaded is decoded to float32, which holds every value."""
+"""Arrays of float8 as arguments of kernels. A kernel has their bytes; what is loaded is decoded to float32,
+which holds every value."""
 
 import math
 import sys
@@ -28,7 +29,8 @@ def bytes_of(o):
 
 
 def decode(b, form):
-    """float32 of bytes. Both formats are float16 with bits cut off: e5m2 at the end, e4m3fn with an exponent of another bias."""
+    """float32 of bytes. Both formats are float16 with bits cut off: e5m2 at the end, e4m3fn with an exponent
+    of another bias."""
     w = mk.cast(b, mk.u16)
     if form == "e5m2":
         return mk.cast(mk.bitcast(w << 8, mk.f16), mk.f32)
@@ -38,7 +40,8 @@ def decode(b, form):
 
 
 class Float8Array:
-    """What a kernel has for such an argument: x[i], mk.load(x, i), x.shape, x.strides and x.size as of other arrays."""
+    """What a kernel has for such an argument: x[i], mk.load(x, i), x.shape, x.strides and x.size as of other
+    arrays."""
 
     __slots__ = ("_bytes", "format")
 
