@@ -13,7 +13,10 @@
 #include "base.h"
 
 #include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { PATIENCE_MS = 20 };
 
@@ -29,6 +32,24 @@ static struct {
     waiting *first;
 } T = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static _Thread_local bool mine;
+
+int turn_count(void)
+{
+    static _Atomic int count;
+    int n = atomic_load_explicit(&count, memory_order_relaxed);
+    if (n)
+        return n;
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        n = CPU_COUNT(&set);
+#endif
+    if (n < 1)
+        n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    n = n < 1 ? 1 : n;
+    atomic_store(&count, n);
+    return n;
+}
 
 static void append(waiting *w)
 {
@@ -59,7 +80,7 @@ static struct timespec in_a_while(void)
 void turn_take(void)
 {
     pthread_mutex_lock(&T.lock);
-    if (T.taken >= pool_size()) {
+    if (T.taken >= turn_count()) {
         waiting w = {.wake = PTHREAD_COND_INITIALIZER};
         const struct timespec until = in_a_while();
         append(&w);
@@ -84,7 +105,7 @@ bool turn_give(void)
         return false;
     mine = false;
     pthread_mutex_lock(&T.lock);
-    waiting *w = T.taken <= pool_size() ? T.first : NULL;
+    waiting *w = T.taken <= turn_count() ? T.first : NULL;
     if (w) { /* which has the turn now */
         T.first = w->next;
         w->called = true;

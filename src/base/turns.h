@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-void turn_take(void); /* before such a thread computes: waits, not long, until fewer than pool_size() do */
+int turn_count(void); /* the CPUs of this process, whatever EAS_NUM_THREADS says of kernels */
+void turn_take(void); /* before such a thread computes: waits, not long, until fewer than turn_count() do */
 bool turn_give(void); /* before it waits for others, or is done; false: it had none */
 void turn_after_fork(void);
 

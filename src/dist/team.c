@@ -83,7 +83,7 @@ static void *worker_main(void *arg)
     worker *w = arg;
     team *t = w->t;
     uint64_t seen = 0;
-    const bool takes_turns = t->n > pool_size();
+    const bool takes_turns = t->n > turn_count();
     pool_alone = t->n >= pool_size(); /* otherwise whoever has the pool waits for workers that have no CPU */
     for (;;) {
         pthread_mutex_lock(&t->lock);

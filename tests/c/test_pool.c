@@ -206,7 +206,7 @@ static void test_turns(void **state)
     (void)state;
     enum { MOST = 64 };
     pthread_t t[MOST + 8], keeping[MOST];
-    const int n = pool_size() > MOST ? MOST : pool_size(), all = n + 8;
+    const int n = turn_count() > MOST ? MOST : turn_count(), all = n + 8;
     _Atomic int release = 0;
     assert_false(turn_give()); /* it has none */
     for (int i = 0; i < all; i++)

@@ -7,12 +7,24 @@
 #include "../transport.h"
 
 #include <mpi.h>
+#include <signal.h>
 #include <stdlib.h>
 
 _Static_assert(sizeof(MPI_Request) <= sizeof(transport_request), "an MPI_Request fits");
 
 static MPI_Comm world = MPI_COMM_NULL;
 static int ours; /* MPI was initialised here */
+
+/* MPICH's mpirun -disable-auto-cleanup sends SIGUSR1 to all ranks when one has died, which would end them
+ * before they can say what happened. A host program that handles the signal keeps its handler. */
+static void outlive_others(void)
+{
+#if defined(MPICH)
+    struct sigaction a;
+    if (!sigaction(SIGUSR1, NULL, &a) && a.sa_handler == SIG_DFL)
+        signal(SIGUSR1, SIG_IGN);
+#endif
+}
 
 static int mpi_open(int *rank, int *size)
 {
@@ -21,6 +33,7 @@ static int mpi_open(int *rank, int *size)
         code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level); /* calls are made under one lock */
         ours = !code;
     }
+    outlive_others();
     if (!code)
         code = MPI_Comm_dup(MPI_COMM_WORLD, &world);
     if (!code)
