@@ -261,7 +261,8 @@ class Auto(unittest.TestCase):
                     self.assertAlmostEqual(plan.given, time_of_hand)
 
     def test_pipelines(self):
-        """Layouts are not schedules, so a pipeline is never chosen; by the model the chosen layouts of the same layers are not worse."""
+        """Layouts are not schedules, so a pipeline is never chosen; by the model the chosen layouts of the
+        same layers are not worse."""
         from examples.parallel import gpipe, one_f_one_b
 
         mesh = DeviceMesh("pipe", (4,), ("stage",))

@@ -488,7 +488,8 @@ static void run_slices(void *ctx, int64_t first, int64_t last, int worker)
     for (int64_t i = first; i < last; i++) {
         while (i >= m->first[lo + 1])
             lo++;
-        const int64_t grain = grain_of(&m->l[lo], m->slice_ns), from = (i - m->first[lo]) * grain, to = from + grain;
+        const int64_t grain = grain_of(&m->l[lo], m->slice_ns), from = (i - m->first[lo]) * grain,
+                      to = from + grain;
         run_slice(&m->w[lo], from, to < m->l[lo].programs ? to : m->l[lo].programs, worker);
     }
 }

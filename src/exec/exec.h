@@ -90,7 +90,7 @@ typedef struct fusion {
     const uint8_t *cuts;
     dev_tile tile[DEV_TILES]; /* of the device, dev_limits */
     bool bf16_products; /* likewise */
-    int sort_bytes;     /* likewise */
+    int sort_bytes; /* likewise */
     int variant; /* of the choices that lowering makes: 0 is what it thinks best, see VARIANTS */
     bool oom; /* some list could not grow: what there is is not all */
     uint32_t *uses; /* per node: how many inputs it is */

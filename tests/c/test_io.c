@@ -132,7 +132,8 @@ static void refuses(void **state)
     assert_non_null(strstr(eas_error_message(), "overlaps"));
     assert_int_equal(parsed(" {}", 0), EAS_ERR_VALUE);
     assert_int_equal(eas_weights_open(file("none.safetensors"), &(eas_weights *){NULL}), EAS_ERR_IO);
-    assert_int_equal(eas_weights_save(file("none.what"), 0, NULL, NULL, NULL, 0, NULL, 0, NULL), EAS_ERR_VALUE);
+    assert_int_equal(eas_weights_save(file("none.what"), 0, NULL, NULL, NULL, 0, NULL, 0, NULL),
+                     EAS_ERR_VALUE);
 }
 
 /* Products with a quantized matrix are products with what it dequantises to, by one row and by several. */
