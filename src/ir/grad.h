@@ -14,7 +14,7 @@ enum { GRAD_MAX_LOOPS = 64 };
 
 /* What the kernel that is built does with a parameter of the primal kernel. */
 typedef struct grad_buf {
-    bool of, wrt; /* asked for */
+    bool of, wrt; /* of: its cotangent is given; wrt: its gradient is wanted */
     bool shared; /* in place: one array is the cotangent first and the gradient afterwards */
     /* of: an element is set to 0 once it was read, since an earlier store may have written it too */
     bool consumed;

@@ -28,7 +28,8 @@ static bool want_mask(eas_builder *b, const char *what, uint32_t v)
     return true;
 }
 
-/* A value about to enter memory of dtype elem: anything but a float into an integer converts by itself. */
+/* The value v, about to be stored in memory of dtype elem: every conversion is implicit but that of a float
+ * to an integer. */
 static uint32_t to_element(eas_builder *b, const char *what, uint32_t v, eas_dtype elem)
 {
     char d[160];
