@@ -109,7 +109,7 @@ static void hook(void)
     pthread_atfork(before, in_parent, in_child);
 }
 
-/* A thread that F does not know yet is outside, so waiting for F.lock is waiting for a fork. */
+/* A thread that F does not know yet is not inside a lock, so waiting for F.lock is waiting for a fork. */
 static void meet(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -129,8 +129,8 @@ static void meet(void)
 
 static void set_depth(int n) { atomic_store_explicit(&own.depth, n, memory_order_release); }
 
-/* False: a fork is going on, and this thread must step outside first. What was written before must be seen by
- * the fork, if the flag is not seen here. */
+/* False: a fork is going on, and this thread must leave before it takes a lock. If the flag is not seen here,
+ * the fork must see what this thread wrote before (its depth). */
 static bool may_stay(int depth) { return depth > 0 || !atomic_load_explicit(&forking, memory_order_relaxed); }
 
 static int go_in(pthread_mutex_t *m)

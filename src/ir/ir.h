@@ -406,9 +406,9 @@ uint64_t ir_low_bit(uint64_t x); /* the largest power of two that divides x */
 uint64_t ir_multiple_product(uint64_t a, uint64_t b); /* of two such powers, no larger than 2^62 */
 /* v = root + add; root 0: v is the constant */
 void ir_split_constant(const eas_ir *ir, uint32_t v, uint32_t *root, int64_t *add);
-/* The difference between the values of an integer in two successive trips of the loop whose counter is iv, or,
- * if iv is 0, in two successive programs along axis 0, as an expression over values that stay the same. NULL:
- * not known. */
+/* The difference between the values of an integer in two successive trips of the loop whose counter is iv,
+ * or, if iv is 0, in two successive programs along axis 0, as an expression over values that stay the same.
+ * NULL: not known. */
 typedef struct ir_step {
     enum { STEP_ZERO, STEP_ONE, STEP_VALUE, STEP_SUM, STEP_TIMES, STEP_CAST } kind;
     /* STEP_VALUE: that scalar; STEP_TIMES: the factor of x; STEP_ONE and STEP_CAST: the value whose dtype it
@@ -514,14 +514,14 @@ eas_status ir_unasserted(const eas_ir *ir, eas_ir **out);
 bool ir_asserts(const eas_ir *ir);
 
 /* ---- many.c ---- */
-/* A kernel over many sets of arguments, with one more axis of programs. batched: per parameter, is it a buffer
- * that holds all sets? For each such buffer a parameter is added at the end: the number of elements of one
- * set. */
+/* A kernel over many sets of arguments, with one more axis of programs. batched: per parameter, is it a
+ * buffer that holds all sets? For each such buffer a parameter is added at the end: the number of elements of
+ * one set. */
 eas_status ir_many(const eas_ir *ir, const uint8_t *batched, int axis, eas_ir **out);
 
 /* ---- lanes.c ---- */
-/* A kernel of threads as one of blocks. origin: per instruction of the new kernel, the index of the one that it
- * comes from; free it. The order of lanes between barriers is not defined. */
+/* A kernel of threads as one of blocks. origin: per instruction of the new kernel, the index of the one that
+ * it comes from; free it. The order of lanes between barriers is not defined. */
 eas_status ir_as_lanes(const eas_ir *ir, eas_ir **out, uint32_t **origin);
 
 /* ---- math.c: elementary functions spelled out ---- */
