@@ -31,14 +31,15 @@ def _count(shape):
 
 
 class KernelRules:
-    """One call of an operation, to be differentiated: what it was given, and how its kernel is launched."""
+    """One call of an operation that is to be differentiated: its arguments, and how its kernel is
+    launched."""
 
     def __init__(self, op, primals, kwargs):
         self.op, self.primals, self.kwargs = op, primals, kwargs
         self.bound = op._bind(primals, kwargs)
         self.names = [p.name for p in op._inputs]
         self.depth = max((v.batch_dims for v in self.bound.values() if isinstance(v, EagerTensor)), default=0)
-        self.lanes = None  # of a launch over lanes: how many
+        self.lanes = None  # how many lanes a launch over lanes has; else None
         self.in_lanes = {}  # tensors that have lanes, by id
         self.swap = lambda x: x  # what stands for one lane -> the tensor with lanes
 

@@ -99,7 +99,7 @@ def _view(self, *shape):
 
 
 def _astype(self, dtype, copy=True):
-    """In another dtype."""
+    """The tensor in another dtype."""
     return _ops["cast"](self, dtype=dtype)
 
 

@@ -384,8 +384,8 @@ static bool load_of(const gradder *g, const ir_insn *in, uint32_t buf)
            ((in->op == IR_DOT || in->op == IR_MMA) && (a[0] == buf || a[3] == buf));
 }
 
-/* The derivative repeats loads, from the buffers as they were before the launch: so no store may come before
- * a load. */
+/* The derivative repeats loads, from the buffers as they were before the launch: no store may come before
+ * a load of the same buffer. */
 static eas_status check_order(gradder *g, uint32_t buf)
 {
     for (uint32_t s = 0; s < g->w.from->ninsns; s++) {

@@ -1,4 +1,4 @@
-"""Pictures of who holds what."""
+"""Pictures of which device holds which part of a tensor."""
 
 import itertools
 import math
@@ -70,7 +70,7 @@ class ShardingPicture:
         return f"dim {d}{size}" + (f" cut along {', '.join(repr(a) for a in axes)}" if axes else "")
 
     def _span(self, d, i):
-        """Elements of part i of dim d."""
+        """The elements of part i of dim d."""
         if self.shape is None:
             return f"part {i}" if self.parts[d] > 1 else "all"
         step = -(-self.shape[d] // self.parts[d])
