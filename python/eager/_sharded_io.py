@@ -2,8 +2,7 @@
 
     eager.save_sharded("step-100", {"params": params, "step": step})
     state = eager.load_sharded("step-100", like=state)             # laid out as `state` is, on whatever mesh
-    state = eager.load_sharded("step-100", mesh=mesh)              # a dict by name, cut along the axes it was
-                                                                   cut along
+    state = eager.load_sharded("step-100", mesh=mesh)              # a dict by name, cut along the same axes
 
 Every rank writes the parts that it holds (of equal ones, the first device's alone) and reads only the bytes
 of the parts that it will hold; no rank has a whole tensor. Files have names that no checkpoint before had;

@@ -301,6 +301,9 @@ static void eigh_one(const native_call *c, int64_t i, const crew *w)
 #undef DO
 }
 
+/* Problem i by LAPACK's divide and conquer (?syevd, ?heevd). LAPACK reads columns where our matrices have
+ * rows, so it sees the transpose, which for a Hermitian matrix is the conjugate: the eigenvalues are the
+ * same, the eigenvectors are conjugated. The first call only returns the sizes of the work arrays. */
 static eas_status eigh_lapack(const native_call *c, int64_t i, lapack_fn f)
 {
     const int64_t *q = c->numbers;
@@ -394,6 +397,8 @@ static void svd_one(const native_call *c, int64_t i, const crew *w)
     }
 }
 
+/* Problem i by LAPACK's divide and conquer (?gesdd). LAPACK reads columns, so the matrix is passed as its
+ * transpose, with u and vh exchanged. The first pass only returns the size of the work array. */
 static eas_status svd_lapack(const native_call *c, int64_t i, lapack_fn f)
 {
     const int64_t *q = c->numbers;
@@ -637,6 +642,9 @@ static void eig_one(const native_call *c, int64_t i, const crew *w)
     }
 }
 
+/* Problem i by LAPACK's ?geev, on a transposed copy, since LAPACK reads columns. The first pass only returns
+ * the size of the work array. Of a real matrix, a pair of conjugate eigenvectors comes as a real and an
+ * imaginary part in two columns. */
 static eas_status eig_lapack(const native_call *c, int64_t i, lapack_fn f)
 {
     const int64_t *q = c->numbers;
