@@ -302,7 +302,7 @@ def diff(x, /, *, axis=-1, n=1, prepend=None, append=None):
     return x
 
 
-# ---- what depends on data ----
+# ---- functions whose result has a shape that depends on data ----
 class UniqueAll(NamedTuple):
     values: EagerTensor
     indices: EagerTensor

@@ -274,7 +274,7 @@ def _short(v):
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-# ---- what the body of a traced loop or branch changed ----
+# ---- changes that the body of a traced loop or branch made ----
 
 
 def _same_row(row):

@@ -6,10 +6,10 @@
  *
  * Each thread counts in a word of its own how many locks it is inside; the fork raises a flag and looks at
  * all the words. A lock therefore costs a store and a load more than a plain one. Two rules keep this free of
- * deadlock: whoever is inside never waits for anything but another of these locks (least of all for the host
- * program's own lock, Python's GIL, which the thread that forks may hold), and the fork waits for a bounded
- * time only: a thread that is still inside then, such as one that compiles a very large kernel, loses its
- * locks in the child, where they are made anew.
+ * deadlock: a thread that is inside a lock never waits for anything but another of these locks (least of all
+ * for the host program's own lock, Python's GIL, which the thread that forks may hold), and the fork waits
+ * for a bounded time only: a thread that is still inside then, such as one that compiles a very large kernel,
+ * loses its locks in the child, where they are made anew.
  */
 #include "base.h"
 
@@ -125,7 +125,7 @@ static void meet(void)
     pthread_setspecific(F.ending, &own);
 }
 
-/* ---- going in ---- */
+/* ---- entering a lock ---- */
 
 static void set_depth(int n) { atomic_store_explicit(&own.depth, n, memory_order_release); }
 

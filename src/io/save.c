@@ -352,7 +352,7 @@ eas_status io_save_npz(const char *path, int n, const io_item *items, bool compr
     return io_writer_end(&w, st);
 }
 
-/* ---- any of them ---- */
+/* ---- the public functions: any format ---- */
 static bool ends_with(const char *s, const char *end)
 {
     size_t n = strlen(s), k = strlen(end);

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* ---- filling ---- */
+/* ---- adding entries ---- */
 eas_status io_count(const char *name, int rank, const int64_t *shape, int64_t *count)
 {
     int64_t n = 1;
@@ -137,7 +137,7 @@ void eas_weights_release(eas_weights *w)
     free(w);
 }
 
-/* ---- looking ---- */
+/* ---- properties of the file and its tensors ---- */
 const char *eas_weights_format(const eas_weights *w)
 {
     NEED(w, "");

@@ -315,7 +315,7 @@ static bool find_needs(demander *d)
     return false;
 }
 
-/* ---- the kernel with those masks ---- */
+/* ---- building the kernel with these masks ---- */
 
 static bool clonable(const demander *d, uint32_t v, int depth)
 {

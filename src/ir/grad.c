@@ -51,7 +51,7 @@ uint32_t grad_param(gradder *g, const char *name, ir_type t, eas_grad_param what
 
 static ir_type buffer(eas_dtype dt) { return (ir_type){.dtype = (uint8_t)dt, .kind = IR_BUF}; }
 
-/* ---- what is asked for ---- */
+/* ---- parameters and results to differentiate ---- */
 
 static eas_status ask(gradder *g, int n, const int *which, bool of)
 {
@@ -561,7 +561,7 @@ eas_status eas_ir_jvp(eas_ir *ir, const eas_grad_options *opt, eas_grad **out)
     return st;
 }
 
-/* ---- looking at it ---- */
+/* ---- properties of a derivative ---- */
 
 eas_ir *eas_grad_ir(const eas_grad *d)
 {

@@ -183,7 +183,7 @@ static void close_if(gradder *g, uint32_t i)
     vec_free(&a);
 }
 
-/* ---- the whole ---- */
+/* ---- the pass ---- */
 
 static void plain(gradder *g, uint32_t i)
 {

@@ -16,7 +16,7 @@ typedef struct fact {
     uint32_t than;  /* a scalar */
 } fact;
 
-/* ---- what a mask says ---- */
+/* ---- facts that follow from a mask ---- */
 
 typedef struct facts {
     const gradder *g;

@@ -592,7 +592,7 @@ static void convert(laner *l, uint32_t i)
     }
 }
 
-/* ---- the whole ---- */
+/* ---- the pass ---- */
 
 static void make_arrays(laner *l)
 {

@@ -211,7 +211,7 @@ const ir_linear *ir_linear_of(ir_linears *l, uint32_t v)
     return l->of[v];
 }
 
-/* ---- what follows from the coefficients ---- */
+/* ---- properties that follow from the coefficients ---- */
 
 /* The one axis that has more than one lane; -1 if there are several, or none. */
 static int only_axis(ir_type t)

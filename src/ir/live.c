@@ -121,7 +121,7 @@ static uint32_t new_results(eas_builder *b, int nres, const ir_type *t)
     return first;
 }
 
-/* ---- how many threads ---- */
+/* ---- the number of threads ---- */
 
 static bool spread(void *array, int64_t n, size_t size)
 {
@@ -536,7 +536,7 @@ eas_value eas_live_merge(eas_builder *b, eas_value old, eas_value next)
     return v;
 }
 
-/* ---- looking at values ---- */
+/* ---- reading values ---- */
 
 static int64_t count_of(const ir_live *l, const eas_builder *b, uint32_t v)
 {

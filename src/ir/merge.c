@@ -9,7 +9,7 @@
  */
 #include "ir.h"
 
-/* ---- what passes through unchanged ---- */
+/* ---- values that regions hand on unchanged ---- */
 
 typedef struct rooter {
     const eas_ir *ir;
@@ -69,7 +69,7 @@ uint32_t *ir_roots(const eas_ir *ir, arena *mem)
     return r.root;
 }
 
-/* ---- what is needed ---- */
+/* ---- liveness ---- */
 
 typedef struct sweeper {
     ir_rewrite w;
@@ -157,7 +157,7 @@ static void find_live(sweeper *s)
     }
 }
 
-/* ---- the kernel without it ---- */
+/* ---- building the kernel without the rest ---- */
 
 /* Does value k of the region come out as it went in? Then the root of the closer's result is another
  * value. */

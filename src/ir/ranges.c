@@ -589,7 +589,7 @@ static bool prover_init(prover *p, const eas_ir *ir, const ir_env *env, arena *m
     return p->base && p->stamp && p->memo && p->by_data;
 }
 
-/* ---- what a program writes ---- */
+/* ---- stores that are certain ---- */
 
 bool *ir_depends(const eas_ir *ir, uint16_t op, int64_t imm, arena *mem)
 {

@@ -382,7 +382,7 @@ eas_status ir_printed(const eas_ir *ir, int64_t limit, eas_ir **out, ir_records 
     return ir_rewrite_end_simple(&p.w, st, out);
 }
 
-/* ---- afterwards: records in order ---- */
+/* ---- after the launch: putting records in order ---- */
 
 typedef struct record {
     int64_t program;

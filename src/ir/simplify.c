@@ -30,7 +30,7 @@ typedef struct simp {
 
 static const ir_env nothing_known = {0};
 
-/* ---- looking at what was built ---- */
+/* ---- looking at the new kernel ---- */
 
 static ir_type type_of(const simp *s, uint32_t v) { return s->w.b->ir->vals[v].type; }
 static const ir_insn *def(const simp *s, uint32_t v) { return ir_def(s->w.b->ir, v); }
@@ -678,7 +678,7 @@ static void retype(eas_ir *ir)
     }
 }
 
-/* ---- the whole ---- */
+/* ---- the pass ---- */
 
 enum { MAX_ROUNDS = 8 };
 

@@ -623,7 +623,7 @@ eas_value eas_builder_tid(eas_builder *b, int64_t start, int64_t size)
     return start && v ? apply2(b, IR_ADD, v, irb_typed(b, IR_CONST, ir_scalar(EAS_I64), start)) : v;
 }
 
-/* ---- what is known of a value ---- */
+/* ---- properties of values ---- */
 
 eas_dtype eas_value_dtype(const eas_builder *b, eas_value v)
 {

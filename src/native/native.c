@@ -23,7 +23,7 @@ enum {
 typedef struct batch {
     const native_call *c;
     native_each f;
-    crew *crews; /* one for each thread that works by itself */
+    crew *crews; /* one for each thread that works alone */
 } batch;
 
 static void slice(void *ctx, int64_t first, int64_t last, int worker)

@@ -1,5 +1,5 @@
-"""The graph as users may ask about it. Nodes hold each other, so there is no list of what is pending: a
-result that nobody can reach is gone."""
+"""The graph as users see it. Nodes hold each other, so there is no list of pending operations: a
+result that no tensor refers to is freed."""
 
 from contextvars import ContextVar
 

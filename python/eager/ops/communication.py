@@ -238,7 +238,7 @@ def _named_permute(x, axis_name, permutation):
     return _lanes(with_batch_dims(tensor_ops["shuffle_physical"](x, at, _sources(permutation, n, "ppermute")), bd), mesh, level, axis_name)
 
 
-# ---- of a sharded tensor ----
+# ---- collectives of a sharded tensor ----
 
 
 def _layout(x):

@@ -153,7 +153,7 @@ def cond(pred, true_fn, false_fn, *operands):
     return taken if other is None else _in_step(taken, other[0])
 
 
-# ---- what is carried ----
+# ---- carried values ----
 
 
 class _Carried:

@@ -22,7 +22,7 @@ __all__ = ["AutoPlan", "Machine", "Simulation", "abstract", "auto_shard", "machi
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """One device and what lies between devices: floating-point operations per second of matrix products (f32,
+    """One device and the links between devices: floating-point operations per second of matrix products (f32,
     f64, 16 bits), operations per second of element-wise code, bytes per second of memory, seconds that a
     kernel takes at least and that a run takes besides, bytes of memory (0: not limited), how many devices
     compute at the same time (0: all), whether collectives run beside kernels, and the link between devices:

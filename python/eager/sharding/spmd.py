@@ -134,8 +134,8 @@ def from_local(local, mesh, specs, global_shape=None, *, pad=False, dtype=None, 
 
 
 def shard_from_callback(callback, shape, mesh, specs, *, pad=False, dtype=None, device=None):
-    """A tensor whose parts a function gives: callback(slices) is asked for the elements of the whole that lie
-    there, once for each device of this process; nobody ever holds the whole."""
+    """A tensor whose parts a function gives: callback(slices) gives the elements of these slices of
+    the whole, and is called once for each device of this process; no process ever has the whole tensor."""
     spec = _spec(mesh, specs, len(shape))
     first, count = mesh_devices(mesh)
     parts = [np.asarray(callback(local_slices(shape, spec, k))) for k in range(first, first + count)]

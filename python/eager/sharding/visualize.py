@@ -51,7 +51,7 @@ class ShardingPicture:
                 key.append(i)
             self.holders.setdefault(tuple(key), []).append(k)
 
-    # ---- what both forms show ----
+    # ---- the content of both forms ----
     def _layout(self):
         """Dims that are drawn downwards and to the right, and those that are cut besides: a panel for each of
         their parts."""

@@ -162,7 +162,7 @@ class Maker:
         self.rng = np.random.default_rng(seed)
 
     def value(self, spec):
-        """The argument that a spec describes by itself."""
+        """The argument that a spec describes completely, without a parameter's type."""
         number = spec.number()
         if spec.dtype in ("int", "float"):
             if spec.shape is not None:

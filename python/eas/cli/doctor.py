@@ -13,7 +13,7 @@ from eas import _eas, mk
 _SECONDS = 120  # for one device
 
 
-# ---- what is run on a device ----
+# ---- tests that run on a device ----
 
 
 @eas.kernel
@@ -100,7 +100,7 @@ def _inside(device):
     return 1 if bad else 0
 
 
-# ---- what is said about it ----
+# ---- reports ----
 
 _FACTS = {d["name"]: d for d in _eas._device_facts()}
 _ABSENT = {name: d["absent"] for name, d in _FACTS.items() if d["absent"]}

@@ -244,7 +244,9 @@ def _write_keeping(spec, save, differentiable):
     lines = [f"    ctx.save_for_backward({', '.join(have[n] for n in save)})"]
     scalars = [n for n in spec.names() if n not in spec.tensors]
     lines += [f"    ctx.scalars = {{{', '.join(f'{n!r}: {ins[n]}' for n in scalars)}}}"]
-    if fixed:  # nothing is made for gradients that nobody has. What missing ones are like is noted; the outputs themselves would keep the graph alive
+    # gradients that do not exist are not materialised as zeros: shape and dtype of missing ones are noted,
+    # since keeping the outputs would keep the graph alive
+    if fixed:
         lines += [
             f"    ctx.mark_non_differentiable({', '.join(fixed)})",
             "    ctx.set_materialize_grads(False)",
@@ -568,7 +570,7 @@ def _register_vmap(lib, spec, overload, vmap):
     torch.library.register_vmap(spec.name, vmap if callable(vmap) else rules[vmap](overload, spec), lib=lib)
 
 
-# ---- all together ----
+# ---- making the operator ----
 
 
 def _library(name):

@@ -148,7 +148,7 @@ def _launch(ck, args, **options):
     _launch_a(torch, ck, args, options)
 
 
-# ---- what there is ----
+# ---- which tiers this torch offers ----
 
 
 def _reading(torch, table):
