@@ -124,8 +124,8 @@ uint16_t f64_to_bf16(double d);
 /* getenv, except in programs that run with more rights than the user who started them (setuid): there the
  * environment must not decide what is loaded. */
 const char *base_env(const char *name);
-/* Where a module of the library lies: what the variable says, else name beside the library itself; "" if that
- * is not known. */
+/* The path of a module of the library: the value of the variable, else `name` beside the library itself; ""
+ * if that is not known. */
 void base_module_path(const char *variable, const char *name, char *out, size_t size);
 
 /* ---- fork.c: no fork happens while a thread is inside one of these ---- */

@@ -47,7 +47,8 @@ eas_status io_file_copy(const void *data, size_t n, io_file **out); /* of memory
 io_file *io_file_retain(io_file *f);
 void io_file_release(void *f);
 
-typedef struct io_writer { /* a temporary file beside the one that it becomes; sticky */
+/* a temporary file that takes the place of the real one when it is complete; sticky */
+typedef struct io_writer {
     eas_status st;
     int fd;
     uint64_t at;

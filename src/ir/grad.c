@@ -97,7 +97,7 @@ static void add_given(gradder *g)
     }
 }
 
-/* In the order in which they were asked for. */
+/* Adds the cotangents' parameters, in the order in which the results were given. */
 static void add_cotangents(gradder *g)
 {
     for (int k = 0; k < g->opt->nof; k++) {

@@ -61,7 +61,7 @@ typedef struct gradder {
     const uint32_t *origin; /* per instruction of ir: the one of primal; NULL: they are the same */
     const eas_grad_options *opt;
     ir_regions at;
-    bool *varied; /* depends on what is differentiated with respect to */
+    bool *varied; /* depends on a value that is differentiated with respect to */
     bool *useful; /* of those: something that is stored depends on it */
     uint8_t *sign; /* 1: never negative; 2: never below some positive number */
     bool *risky; /* may be infinite or NaN in lanes that are masked off, though everything loaded is finite */

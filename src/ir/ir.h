@@ -227,7 +227,7 @@ uint32_t irb_typed(eas_builder *b, uint16_t op, ir_type t, int64_t imm);
 uint32_t irb_to(eas_builder *b, uint16_t op, ir_type t, uint32_t x);
 /* with a broadcast if t has a shape */
 uint32_t irb_const(eas_builder *b, ir_type t, int64_t bits);
-/* If v is an arange, then one that the kernel's author wrote: the first one says the block size. */
+/* If v is an arange, it is one that the kernel's author wrote: the first one decides the block size. */
 void irb_note_block(eas_builder *b, uint32_t v);
 int64_t irb_string(eas_builder *b, const char *s); /* its number among the strings; -1 after a failure */
 uint32_t irb_strong(eas_builder *b, uint32_t x); /* a Python float whose dtype no operand decided is an f32 */
@@ -256,7 +256,7 @@ void irb_else_values(eas_builder *b, uint32_t at, int n, const uint32_t *v);
 
 /* ---- live.c: instructions that run as they are appended; the rest of it is in eas.h ---- */
 typedef struct ir_live ir_live;
-typedef struct ir_live_host { /* what a live kernel needs of its launch */
+typedef struct ir_live_host { /* the facts and functions that a live kernel needs of its launch */
     const uint64_t *slot; /* as ir_call's */
     const int64_t *count;
     const bool *readonly; /* per parameter */
@@ -298,8 +298,8 @@ typedef struct ir_regions { /* per instruction, each */
     uint32_t *end; /* of an opener or divider: the closer of its region */
     uint32_t *mid; /* of an opener: its ELSE or DO; 0: it has none */
     uint32_t *opener; /* of a divider or closer */
-    /* the innermost opener around it; UINT32_MAX: none. An opener and a closer stand outside their own
-     * region */
+    /* the innermost opener around it; UINT32_MAX: there is none. An opener and a closer are outside of their
+     * own region */
     uint32_t *parent;
 } ir_regions;
 bool ir_find_regions(const eas_ir *ir, arena *mem, ir_regions *out); /* false: no memory */
@@ -308,8 +308,8 @@ uint32_t *ir_region_ends(const eas_ir *ir, arena *mem); /* only `end` */
 /* ---- slots.c: live ranges, and memory that values share. Points of a run are numbered in order, by
  * instruction or by segment ---- */
 typedef struct ir_live_range {
-    uint32_t made, last; /* the point that makes it, the last one that needs it */
-    bool region; /* `last` is the end of a region that it came into */
+    uint32_t made, last; /* the point that makes the value, the last one that needs it */
+    bool region; /* `last` is the end of a region into which the value came */
 } ir_live_range;
 typedef struct ir_lives {
     uint32_t n;
@@ -317,20 +317,20 @@ typedef struct ir_lives {
 } ir_lives;
 bool ir_lives_begin(ir_lives *l, uint32_t nvals, arena *mem); /* false: no memory */
 void ir_lives_read(ir_lives *l, uint32_t v, uint32_t at);
-/* A region from point `first` to point `last` is over: what was made before it and is needed in it is
- * needed until it ends. */
+/* A region from point `first` to point `last` is over: a value that was made before the region and is needed
+ * in it is needed until the region ends. */
 void ir_lives_region(ir_lives *l, uint32_t first, uint32_t last);
 
 typedef struct ir_slot {
-    uint32_t owner; /* the value it was made for */
+    uint32_t owner; /* the value for which it was made */
     uint32_t holder; /* the value it holds now */
-    uint64_t size, at; /* in whatever unit the caller counts */
+    uint64_t size, at; /* in the unit that the caller counts in */
 } ir_slot;
 typedef VEC(ir_slot) ir_slots;
 typedef bool ir_slot_test(const void *ctx, const ir_slot *s, uint32_t v); /* may v be written there? */
-/* The smallest slot of at least that size that is free for v, which holds v now; NULL: there is none. */
+/* The smallest slot of at least that size that is free for v; it holds v from now on. NULL: there is none. */
 ir_slot *ir_slot_take(ir_slots *s, uint64_t size, uint32_t v, ir_slot_test *is_free, const void *ctx);
-/* a new one that holds v; false: no memory */
+/* Adds a new slot that holds v; false: no memory. */
 bool ir_slot_add(ir_slots *s, uint64_t at, uint64_t size, uint32_t v);
 
 /* ---- analyse.c ---- */
@@ -389,7 +389,7 @@ typedef struct ir_linear {
     bool exact; /* as a number, too: all of it is computed in 64 bits, which are taken not to wrap */
     ir_coef lane[IR_MAX_RANK], program[3];
 } ir_linear;
-typedef struct ir_linears ir_linears; /* what is known of each value */
+typedef struct ir_linears ir_linears; /* the forms of all values */
 /* uniform: per value, is it the same for all lanes? NULL: those of one lane are. Borrowed. NULL: no
  * memory. */
 ir_linears *ir_linears_new(const eas_ir *ir, const bool *uniform, arena *mem);
@@ -467,7 +467,7 @@ uint32_t ir_through_views(const eas_ir *ir, uint32_t v);
 typedef struct ir_rewrite {
     const eas_ir *from;
     eas_builder *b; /* the new kernel */
-    uint32_t *map; /* per value of the old kernel: the one that stands for it in the new one; 0: none yet */
+    uint32_t *map; /* per value of the old kernel: its counterpart in the new one; 0: none yet */
     arena mem; /* for the pass's own tables too: freed at the end */
 } ir_rewrite;
 /* Zeroed before; whatever it returns, one of the three ends follows, two of them with the status so far. */
@@ -475,7 +475,7 @@ eas_status ir_rewrite_begin(ir_rewrite *w, const eas_ir *from);
 eas_status ir_rewrite_end(ir_rewrite *w, eas_status st, eas_ir **out);
 eas_status ir_rewrite_end_simple(ir_rewrite *w, eas_status st, eas_ir **out); /* and simplifies */
 void ir_rewrite_drop(ir_rewrite *w); /* no kernel comes of it */
-/* what is built from now on carries the source line of instruction i */
+/* Instructions that are built from now on carry the source line of instruction i. */
 const ir_insn *ir_rewrite_at(ir_rewrite *w, uint32_t i);
 /* operand k of an old instruction, in the new kernel */
 uint32_t ir_rewrite_arg(const ir_rewrite *w, const ir_insn *in, int k);

@@ -97,7 +97,7 @@ static bool need_args(sweeper *s, const ir_insn *in, int from, int n)
     return more;
 }
 
-/* A carried value is needed if its body or what follows the loop reads it. */
+/* A carried value is needed if the body, or an instruction after the loop, reads it. */
 static bool carries(const sweeper *s, const ir_insn *op, const ir_insn *end, int k)
 {
     return s->live[op->res + (uint32_t)(k + (op->op == IR_LOOP))] || s->live[end->res + (uint32_t)k];

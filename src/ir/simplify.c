@@ -158,7 +158,7 @@ static void open_scope(simp *s)
         irb_fail(s->w.b, EAS_ERR_MEMORY, "out of memory");
 }
 
-/* Emptying slots in reverse order of filling keeps the probe chains of what remains intact. */
+/* Slots are emptied in reverse order of filling, which keeps the probe chains of the others intact. */
 static void close_scope(simp *s)
 {
     uint32_t keep = s->scope.len ? s->scope.at[--s->scope.len] : 0;

@@ -143,7 +143,7 @@ static void conjugate(int64_t type, int64_t n, void *x)
         ((c128 *)x)[i] = conj(((c128 *)x)[i]);
 }
 
-/* B (n m) = A (m n) transposed, conjugated if asked. */
+/* B (n m) = A (m n) transposed; conjugated: also conjugated. */
 static void transposed(int64_t type, int64_t m, int64_t n, const void *a, void *b, bool conjugated)
 {
 #define DO(x) \

@@ -65,7 +65,7 @@ eas_status native_batch(const native_call *c, int64_t n, const native_work *work
 #undef NATIVE
 
 /* ---- product.c ---- */
-enum { PRODUCT_ROOM = 1 << 20 }; /* bytes of memory for what is packed */
+enum { PRODUCT_ROOM = 1 << 20 }; /* bytes of memory for packed blocks */
 
 /* A factor of a product: element (i, j) lies at the first one's address plus rs i + cs j elements; strides
  * may be negative.
