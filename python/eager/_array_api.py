@@ -60,38 +60,38 @@ def _in_dtype(op, x, dtype, *args):
 
 
 def sum(x, axis=None, keepdims=False, dtype=None):
-    """Sum. dtype: that of the result, and what it is computed in."""
+    """Sum. dtype: that of the result, in which the sum is also computed."""
     return _in_dtype(_sum, x, dtype, axis, keepdims)
 
 
 def prod(x, axis=None, keepdims=False, dtype=None):
-    """Product. dtype: that of the result, and what it is computed in."""
+    """Product. dtype: that of the result, in which the product is also computed."""
     return _in_dtype(_prod, x, dtype, axis, keepdims)
 
 
 def mean(x, axis=None, keepdims=False, dtype=None):
-    """Arithmetic mean. dtype: that of the result, and what it is computed in."""
+    """Arithmetic mean. dtype: that of the result, in which the mean is also computed."""
     return _in_dtype(_mean, x, dtype, axis, keepdims)
 
 
 def var(x, axis=None, keepdims=False, correction=0.0, dtype=None):
     """Variance: squares of the distances from the mean, over the count less correction. dtype: that of the
-    result, and what it is computed in."""
+    result, in which the variance is also computed."""
     return _in_dtype(_var, x, dtype, axis, keepdims, correction)
 
 
 def std(x, axis=None, keepdims=False, correction=0.0, dtype=None):
-    """Standard deviation: the square root of var. dtype: that of the result, and what it is computed in."""
+    """Standard deviation: the square root of var. dtype: that of the result, in which it is also computed."""
     return _in_dtype(_std, x, dtype, axis, keepdims, correction)
 
 
 def cumsum(x, axis=None, reverse=False, dtype=None):
-    """Running sums; None: flattened. dtype: that of the result, and what it is computed in."""
+    """Running sums; None: flattened. dtype: that of the result, in which they are also computed."""
     return _in_dtype(_cumsum, x, dtype, axis, reverse)
 
 
 def cumprod(x, axis=None, reverse=False, dtype=None):
-    """Running products; None: flattened. dtype: that of the result, and what it is computed in."""
+    """Running products; None: flattened. dtype: that of the result, in which they are also computed."""
     return _in_dtype(_cumprod, x, dtype, axis, reverse)
 
 

@@ -72,9 +72,9 @@ class KernelRules:
         return tuple(_known(n) for n in v.shape) if isinstance(v, EagerTensor) else ()
 
     def _launch(self, d, arrays, made):
-        """arrays: parameter -> tensor that is read; made: parameter -> (shape, dtype, what it begins as).
-        Gives what was made, by parameter. Of a launch over lanes (self.lanes) the tensors that have lanes
-        have them as their first dim."""
+        """arrays: parameter -> tensor that is read; made: parameter -> (shape, dtype, initial content). Gives
+        the arrays of `made`, by parameter, as tensors. In a launch over lanes (self.lanes) the tensors that
+        have lanes have them as their first dim."""
         counts = [_count(self._shape(n)) for n in self.run_time]
         scalars = tuple(int(self.bound[n]) if i else 0 for n, i in zip(self.run_time, d.is_int))
         lengths = d.lengths(self.grid, counts, scalars)

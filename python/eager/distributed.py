@@ -277,7 +277,7 @@ def reduce_scatter(x, axis=0, op="sum", ranks=None, fast=False):
 
 
 def all_to_all(x, split_axis=0, concat_axis=0, ranks=None):
-    """Part k along split_axis goes to rank k; what comes is concatenated along concat_axis."""
+    """Part k along split_axis goes to rank k; the parts that arrive are concatenated along concat_axis."""
     members = _members("all_to_all", ranks)
     a, code, wrap = _array("all_to_all", x)
     parts = np.ascontiguousarray(_blocks("all_to_all", a, split_axis, len(members)))

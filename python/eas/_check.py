@@ -55,8 +55,8 @@ def check(kernel, *args, **kw):
     threads of a group reach, for reads of threadgroup memory that nobody wrote, and for accesses out of
     bounds: `eas.check(k, x, out, n, BLOCK=64)`.
 
-    Takes what a call of the kernel takes, launch options included. Runs on the interpreter, on copies: no
-    argument changes. Returns a `Report`.
+    Takes the arguments of a call of the kernel, launch options included. Runs on the interpreter, on copies:
+    no argument changes. Returns a `Report`.
     """
     # of an autotuned kernel any config will do
     if hasattr(kernel, "configs") and isinstance(getattr(kernel, "kernel", None), Kernel):

@@ -16,7 +16,7 @@ _OPTIONS = _eas.LAUNCH_OPTIONS
 
 
 class Param(NamedTuple):
-    """A parameter of a derived kernel: what it is, and how much memory it needs."""
+    """A parameter of a derived kernel: its role, and how much memory it needs."""
 
     name: str
     role: str  # given, cotangent, gradient, both, tangent, result_tangent, tape, trips, local, owner, programs, band, length

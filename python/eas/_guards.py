@@ -213,7 +213,7 @@ class _Walk:
 
 
 def captured(fn, metas, owner):
-    """The guards of a kernel that was just traced, or None. owner: what it is a method of, or None."""
+    """The guards of a kernel that was just traced, or None. owner: the object whose method it is, or None."""
     return tuple(_Walk(fn, metas).captured(metas, owner)) or None
 
 

@@ -14,8 +14,8 @@ _START = time.time()  # a file that is newer may differ from the code that was i
 
 
 def _last_line(code):
-    """The last line that an instruction begins on; what follows is indented further than the definition, and
-    found by that."""
+    """The last line on which an instruction begins. Lines after it that belong to the definition are found by
+    their indentation, which is deeper than that of the definition."""
     last = max((line or 0 for _, _, line in code.co_lines()), default=0)
     return max([last, *(_last_line(c) for c in code.co_consts if isinstance(c, types.CodeType))])
 

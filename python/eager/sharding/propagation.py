@@ -11,8 +11,8 @@ __all__ = ["OpShardingRule", "PropagationStrategy", "compile_with_sharding", "pr
 
 
 class PropagationStrategy(enum.Enum):
-    """Where two tensors disagree: BASIC keeps what they have in common, AGGRESSIVE the one that is cut into
-    more parts."""
+    """The decision if two tensors disagree: BASIC keeps the axes that they have in common, AGGRESSIVE takes
+    the sharding with more parts."""
 
     BASIC = 0
     AGGRESSIVE = 1

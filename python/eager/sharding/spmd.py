@@ -145,8 +145,8 @@ def shard_from_callback(callback, shape, mesh, specs, *, pad=False, dtype=None, 
 
 
 def addressable_shards(x):
-    """[(device, array)] of this process: what it stores of a sharded tensor, padding included. None: x does
-    not lie in parts."""
+    """[(device, array)] of this process: the parts of a sharded tensor that its devices store, padding
+    included. None: x is not cut into parts."""
     parts = local_parts(x)
     return parts and [(k, t.numpy()) for k, t in parts]
 

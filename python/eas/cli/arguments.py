@@ -22,7 +22,7 @@ class Refused(Exception):
 
 
 class Spec:
-    """One `--arg`: what was written, not yet an array or a number."""
+    """One `--arg` as it was written, not yet an array or a number."""
 
     def __init__(self, text):
         m = _SPEC.match(text)

@@ -9,7 +9,8 @@ __all__ = ["auto_backward"]
 
 
 class _Auto:
-    """Launches the derivative with respect to what is needed; one GradKernel for each such set."""
+    """Launches the derivative with respect to the arguments that need one; one GradKernel for each such
+    set."""
 
     def __init__(self, kernel, of):
         self.kernel, self.of, self.made = kernel, of, {}

@@ -157,7 +157,7 @@ def _reading(torch, table):
     try:
         if learn(torch):
             return "torch's C functions"
-    except Exception:  # a torch that lacks what the samples are made with
+    except Exception:  # this torch lacks a function that makes the samples
         pass
     return "DLPack's table" if table else "attributes"
 
