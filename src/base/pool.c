@@ -258,8 +258,8 @@ static void offer(job *j)
     }
 }
 
-/* Waits until no worker is inside the job. Slices of the workers may take long, so poll is called meanwhile.
- * False: poll wants to stop. */
+/* Withdraws the job and waits until no worker is inside it. Slices of the workers may take long, so poll is
+ * called meanwhile. False: poll wants to stop. */
 static bool withdraw(job *j, int (*poll)(void *), void *poll_ctx)
 {
     int64_t last = 0;

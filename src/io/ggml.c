@@ -59,8 +59,8 @@ static void scale_of(const uint8_t *q, int j, int *scale, int *offset)
     }
 }
 
-/* high: the fifth bits of the numbers, 32 bytes, of whose bits sub-block j uses bit j; NULL: numbers have
- * four bits. */
+/* high: the fifth bits of the numbers: bit j of each of its 32 bytes belongs to sub-block j. NULL: numbers
+ * have four bits. */
 static void decode_k(const uint8_t *p, const uint8_t *high, const uint8_t *low, float *y)
 {
     float d = half_at(p), m = half_at(p + 2);
