@@ -1,5 +1,5 @@
-"""Names of the Python array API standard (2024.12), where ours are different or need a word more. What
-depends on data (unique, nonzero) evaluates."""
+"""Functions of the Python array API standard (2024.12) whose names or arguments differ from those of our
+operations. Functions whose result's shape depends on the data (unique, nonzero) evaluate."""
 
 import builtins
 from typing import NamedTuple
@@ -34,7 +34,7 @@ def _tensor(x):
 
 
 def _dtype(d):
-    """A dtype of ours from anything that names one, complex ones and those that are only stored too."""
+    """Our dtype from anything that names one, those of complex and of stored tensors included."""
     from . import _complex, _storage
 
     return _complex._dtype_or_none(d) or _storage.dtype_or_none(d) or DType(d)
@@ -54,44 +54,44 @@ def astype(x, dtype, /, *, copy=True, device=None):
 
 
 def _in_dtype(op, x, dtype, *args):
-    """The operation computed and given in the dtype."""
+    """The operation on x cast to the dtype, so that it is computed in that dtype and gives it."""
     cast = _ops["cast"]
     return op(x, *args) if dtype is None else cast(op(cast(x, dtype=dtype), *args), dtype=dtype)
 
 
 def sum(x, axis=None, keepdims=False, dtype=None):
-    """Sum. dtype: that of the result, and what it is computed in."""
+    """Sum. dtype: that of the result, in which the sum is also computed."""
     return _in_dtype(_sum, x, dtype, axis, keepdims)
 
 
 def prod(x, axis=None, keepdims=False, dtype=None):
-    """Product. dtype: that of the result, and what it is computed in."""
+    """Product. dtype: that of the result, in which the product is also computed."""
     return _in_dtype(_prod, x, dtype, axis, keepdims)
 
 
 def mean(x, axis=None, keepdims=False, dtype=None):
-    """Arithmetic mean. dtype: that of the result, and what it is computed in."""
+    """Arithmetic mean. dtype: that of the result, in which the mean is also computed."""
     return _in_dtype(_mean, x, dtype, axis, keepdims)
 
 
 def var(x, axis=None, keepdims=False, correction=0.0, dtype=None):
     """Variance: squares of the distances from the mean, over the count less correction. dtype: that of the
-    result, and what it is computed in."""
+    result, in which the variance is also computed."""
     return _in_dtype(_var, x, dtype, axis, keepdims, correction)
 
 
 def std(x, axis=None, keepdims=False, correction=0.0, dtype=None):
-    """Standard deviation: the square root of var. dtype: that of the result, and what it is computed in."""
+    """Standard deviation: the square root of var. dtype: that of the result, in which it is also computed."""
     return _in_dtype(_std, x, dtype, axis, keepdims, correction)
 
 
 def cumsum(x, axis=None, reverse=False, dtype=None):
-    """Running sums; None: flattened. dtype: that of the result, and what it is computed in."""
+    """Running sums; None: flattened. dtype: that of the result, in which they are also computed."""
     return _in_dtype(_cumsum, x, dtype, axis, reverse)
 
 
 def cumprod(x, axis=None, reverse=False, dtype=None):
-    """Running products; None: flattened. dtype: that of the result, and what it is computed in."""
+    """Running products; None: flattened. dtype: that of the result, in which they are also computed."""
     return _in_dtype(_cumprod, x, dtype, axis, reverse)
 
 
@@ -115,17 +115,17 @@ def _cumulative(op, x, axis, dtype, include_initial):
 
 
 def sort(x, axis=-1, descending=False, stable=True):
-    """In order, NaN last; equal elements keep theirs."""
+    """The elements in order, NaN last; equal elements keep their order."""
     return _ops["sort"](x, axis=axis, descending=descending)
 
 
 def argsort(x, axis=-1, descending=False, stable=True):
-    """The indices that sort."""
+    """The indices that sort the elements."""
     return _ops["argsort"](x, axis=axis, descending=descending)
 
 
 def clip(x, min=None, max=None):
-    """No element below min or above max."""
+    """x with elements below min replaced by min, and elements above max by max."""
     x = _tensor(x)
     dtype = x.dtype
     try:
@@ -133,7 +133,7 @@ def clip(x, min=None, max=None):
             x = _ops["maximum"](x, min)
         if max is not None:
             x = _ops["minimum"](x, max)
-    except (TypeError, ValueError) as e:  # in the words of who called clip
+    except (TypeError, ValueError) as e:  # the message names clip, which the user called
         text = str(e)
         for op in ("maximum", "minimum"):
             text = text.replace(f"eager.{op}:", "eager.clip:")
@@ -142,7 +142,7 @@ def clip(x, min=None, max=None):
 
 
 def positive(x, /):
-    """x."""
+    """x itself."""
     return _tensor(x)
 
 
@@ -176,14 +176,14 @@ def tensordot(x1, x2, /, *, axes=2):
 
 
 def broadcast_arrays(*xs):
-    """All in the shape that they broadcast to."""
+    """The tensors, broadcast to their common shape."""
     xs = [_tensor(x) for x in xs]
     shape = np.broadcast_shapes(*(tuple(int(d) for d in x.shape) for x in xs))
     return [_ops["broadcast_to"](x, shape) for x in xs]
 
 
 def broadcast_shapes(*shapes):
-    """The shape that these broadcast to."""
+    """The shape to which these shapes broadcast."""
     return np.broadcast_shapes(*(tuple(int(d) for d in s) for s in shapes))
 
 
@@ -201,12 +201,12 @@ def meshgrid(*xs, indexing="xy"):
 
 
 def permute_dims(x, /, axes):
-    """Axes in another order."""
+    """x with its axes in another order."""
     return _ops["permute"](x, axes)
 
 
 def expand_dims(x, /, axis=0):
-    """With a new axis of size 1."""
+    """x with a new axis of size 1."""
     x = _tensor(x)
     rank = len(x.shape)
     for a in axis if isinstance(axis, (tuple, list)) else (axis,):
@@ -302,7 +302,7 @@ def diff(x, /, *, axis=-1, n=1, prepend=None, append=None):
     return x
 
 
-# ---- what depends on data ----
+# ---- functions whose result has a shape that depends on data ----
 class UniqueAll(NamedTuple):
     values: EagerTensor
     indices: EagerTensor
@@ -446,7 +446,7 @@ class iinfo:
 
 
 class _Info:
-    """What the standard lets one ask."""
+    """The object that __array_namespace_info__ gives."""
 
     def capabilities(self):
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 32}

@@ -22,21 +22,21 @@ _kept = _Kept()
 
 
 def keep(*tensors):
-    """What was recorded beside a result and is worth computing with it: an optimiser's step evaluates it too,
-    if it is still wanted then."""
+    """Remembers tensors that were recorded beside a result and should be computed together with it: an
+    optimiser's step evaluates them too, if they are still alive then."""
     _kept.refs = [r for r in _kept.refs[-256:] if r() is not None]
     _kept.refs += [weakref.ref(t) for t in tensors if not t._impl._is_symbolic]
 
 
 def take_kept():
-    """Those that are still there and not computed yet."""
+    """The remembered tensors that are still alive and not computed yet; they are forgotten."""
     refs, _kept.refs = _kept.refs, []
     return [t for t in (r() for r in refs) if t is not None and not t.real]
 
 
 def requires_grad_(self, requires_grad=True):
-    """From now on operations on this tensor are kept, so that backward() of what they give finds its
-    gradient; or not. Gives the tensor."""
+    """From now on operations on this tensor are recorded, so that backward() of their results finds its
+    gradient; with False they are not. Gives the tensor."""
     if not requires_grad:
         self.is_traced = False
         if self._leaf is not None:
@@ -46,12 +46,14 @@ def requires_grad_(self, requires_grad=True):
     if self.dtype.kind != "f":
         raise TypeError(f"requires_grad: only floats have gradients, this tensor is {self.dtype}")
     if not self.is_traced:
-        if not self.real:  # what it is made of is no part of it: what was recorded under no_grad() ends here
+        # the tensor becomes a leaf: the operations that made it, recorded under no_grad(), are no part of
+        # derivatives
+        if not self.real:
             self._impl = _stop(self)._impl
         self.is_traced = True
     impl = self._impl
     if self._leaf is not None and self._leaf is not impl:
-        _owners.pop(self._leaf, None)  # what the tensor was before is nobody's
+        _owners.pop(self._leaf, None)  # the leaf that the tensor stood for before has no tensor any more
     self._leaf = impl
     _owners[impl] = self
     return self
@@ -102,7 +104,7 @@ def backward(self, gradient=None, retain_graph=False, create_graph=False):
 
 @contextlib.contextmanager
 def set_grad_enabled(on):
-    """Inside, operations are kept for derivatives, or not: what they give is a constant then."""
+    """Inside, operations are recorded for derivatives, or not: then their results are constants."""
     before = grad_enable(on)
     try:
         yield

@@ -79,7 +79,7 @@ def _dtype_or_none(d):
 
 
 def dtype_of(part):
-    """The complex dtype whose parts are so."""
+    """The complex dtype whose parts have this dtype."""
     return complex128 if part in ("float64",) else complex64
 
 
@@ -215,7 +215,7 @@ class ComplexTensor(Wrapped):
     conjugate = conj
 
     def requires_grad_(self, on=True):
-        """As of real tensors: of both parts."""
+        """requires_grad_ of both parts."""
         self._re.requires_grad_(on)
         self._im.requires_grad_(on)
         return self
@@ -235,7 +235,7 @@ class ComplexTensor(Wrapped):
         self._re.grad, self._im.grad = (None, None) if value is None else (value._re, value._im)
 
     def local_parts(self):
-        """[(device, array), ...] as of real tensors; None: it does not lie in parts."""
+        """[(device, array), ...] as for real tensors; None: the tensor is not cut into parts."""
         re, im = self._re.local_parts(), self._im.local_parts()
         return re and [(k, a + 1j * b) for (k, a), (_, b) in zip(re, im)]
 
@@ -456,7 +456,8 @@ def _mul(x, y):
 
 
 def _div(x, y):
-    """Smith's: the larger part of the divisor is divided out first, so that its square does not overflow."""
+    """Smith's division: the larger part of the divisor is divided out first, so that its square does not
+    overflow."""
     (a, b), (c, d) = _align(x, y)
     if _zero(d):
         return _made(a / c, b / c)
@@ -705,7 +706,8 @@ _ORDERED = {
 
 
 def _by_parts(op, args, kwargs):
-    """The operation on the real and on the imaginary parts: it only moves, adds or copies elements."""
+    """Applies the operation to the real and to the imaginary parts: for operations that only move, add or
+    copy elements."""
     bound, values = bind(op, args, kwargs)
     if op.name in ("scatter", "index_update", "put_along_axis") and bound.get("mode", "set") not in ("set", "add"):
         raise TypeError(f"eager.{op.name}: mode {bound['mode']!r} of complex numbers is not defined; 'set' and 'add' are")

@@ -16,7 +16,7 @@ INF, NAN = math.inf, math.nan
 
 
 def _pick(condition, value, otherwise):
-    """where, of a number in the dtype of the other branch too."""
+    """where(condition, value, otherwise); a number as value gets the dtype of the other branch."""
     return _where(condition, _ops["cast"](value, dtype=otherwise.dtype) if isinstance(value, float) else value, otherwise)
 
 

@@ -11,7 +11,7 @@ __all__ = ["debug_nans", "get_printoptions", "printoptions", "set_printoptions"]
 
 
 def readable(t):
-    """Can its data be read here (it does not stand for an argument of a function that is being traced)?"""
+    """Can its data be read here? Not if it stands for an argument of a function that is being traced."""
     return not _symbolic(t)
 
 

@@ -19,7 +19,7 @@ EXHAUSTIVE = 6  # operands up to which all orders are tried
 
 
 def _interleaved(args):
-    """einsum(x, [0, 1], y, [1, 2], [0, 2]) as a text."""
+    """The arguments of einsum(x, [0, 1], y, [1, 2], [0, 2]) with the subscripts as a text."""
     operands, lists = list(args[0::2]), list(args[1::2])
     out = None
     if len(args) % 2:
@@ -86,7 +86,7 @@ def _weight(letters, sizes):
 
 
 class _Side(NamedTuple):
-    """What becomes of an operand before a product; None: nothing."""
+    """The steps that an operand goes through before a product; None: the step is left out."""
 
     summed: tuple | None  # axes
     order: tuple | None
@@ -264,7 +264,7 @@ def _prepared(x, side):
 def _product(a, b, step):
     a, b = _prepared(a, step.left), _prepared(b, step.right)
     out = _e.matmul(a, b) if step.matrix else _e.mul(a, b)
-    if step.matrix:  # those of small integers are wider
+    if step.matrix:  # products of small integers have a wider dtype
         dtype = a.dtype if a.dtype == b.dtype else _e.result_type(a, b)
         out = out if out.dtype == dtype else _e.astype(out, dtype)
     return out if step.shape is None else _e.reshape(out, step.shape)

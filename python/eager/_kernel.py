@@ -15,7 +15,8 @@ __all__ = ["call_custom_kernel", "from_kernel"]
 
 
 def _spec(spec, bound):
-    """(shape, dtype) of an output: as given, of a tensor, or what a function of the arguments says."""
+    """(shape, dtype) of an output that is given as such a pair, as a tensor, or as a function of the
+    arguments."""
     if callable(spec) and not isinstance(spec, EagerTensor):
         wanted = inspect.signature(spec).parameters
         spec = spec(**{k: v for k, v in bound.items() if k in wanted})
@@ -81,7 +82,8 @@ class _KernelOperation(Operation):
         return self._rules.get(which) or default
 
     def __call__(self, *args, **kwargs):
-        """Tensors that are given by name come to the rules by position, with what stands in front of them."""
+        """Rules get tensors by position: a tensor that is given by name is passed by position, and so are all
+        arguments in front of it."""
         if any(isinstance(v, EagerTensor) for v in kwargs.values()):
             names = [p.name for p in self._inputs]
             bound = inspect.Signature([p.replace(kind=p.POSITIONAL_OR_KEYWORD) for p in self._inputs]).bind(*args, **kwargs).arguments
@@ -146,7 +148,8 @@ class _KernelOperation(Operation):
         return kernel_call(self._lane_kernels[key], arguments, outputs, (*grid, *(1,) * (axis - len(grid)), count), None, rule)
 
     def _lanes_rule(self, one, specs, compiled, flags, axis, count, grid):
-        """How a launch over lanes can be cut: along the lanes, and as the operation's own rule has it."""
+        """The rule by which a launch over lanes can be cut: along the lanes, and as the operation's own rule
+        says."""
         own = self._part_rule(one, specs, compiled)
         shapes = {p: specs[p][0] if p in specs else one[p].shape if isinstance(one[p], EagerTensor) else () for p in flags}
         rule = lanes_only(flags, shapes, axis, count, grid) if own is None else own.with_lanes(flags, axis, count, grid)
@@ -156,7 +159,7 @@ class _KernelOperation(Operation):
         return rule.tuple([*flags, *lengths], list(specs))
 
     def _part_rule(self, bound, specs, compiled):
-        """What the operation's sharding rule says of one call; None: it has none."""
+        """The PartRule that the operation's sharding rule gives for one call; None: it has no rule."""
         rule = self._rules.get("sharding")
         if rule is None:
             return None
@@ -169,7 +172,7 @@ class _KernelOperation(Operation):
         return PartRule.of(self, rule(*shapes, **numbers), bound, specs, compiled)
 
     def _inferred(self, compiled, bound, run_time):
-        """The grid of a launch that names none, as a launch of eas finds it."""
+        """The grid of a launch that names none, inferred as for a launch of eas."""
         numbers = {p: bound[p] for p in run_time if p in bound and not isinstance(bound[p], EagerTensor)}
         grid = infer_grid(compiled.ir, numbers, compiled.block_size)
         if grid is not None:

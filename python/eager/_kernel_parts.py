@@ -61,7 +61,7 @@ class PartRule:
         return made
 
     def shape(self, name, shape):
-        """Of a part of what has this shape."""
+        """The shape of a part of a tensor of this shape."""
         return tuple(math.prod(map(self.symbol, f)) if f else n for f, n in zip(self.dims.get(name, [[]] * len(shape)), shape))
 
     def _grid(self, operation, bound, specs):
@@ -91,7 +91,8 @@ class PartRule:
         return PartRule([*self.factors, (count, _PASS)], dims, self.numbers, (*places, 1, 1)[:3], self.sums, self.lanes)
 
     def tuple(self, names, outputs):
-        """As kernel_call wants it, for the parameters in their order and the outputs in theirs."""
+        """The rule in the form that kernel_call takes, for the parameters in their order and the outputs in
+        theirs."""
         return (
             self.factors,
             [self.symbol(i) for i in range(len(self.factors))],

@@ -31,14 +31,15 @@ def _count(shape):
 
 
 class KernelRules:
-    """One call of an operation, to be differentiated: what it was given, and how its kernel is launched."""
+    """One call of an operation that is to be differentiated: its arguments, and how its kernel is
+    launched."""
 
     def __init__(self, op, primals, kwargs):
         self.op, self.primals, self.kwargs = op, primals, kwargs
         self.bound = op._bind(primals, kwargs)
         self.names = [p.name for p in op._inputs]
         self.depth = max((v.batch_dims for v in self.bound.values() if isinstance(v, EagerTensor)), default=0)
-        self.lanes = None  # of a launch over lanes: how many
+        self.lanes = None  # how many lanes a launch over lanes has; else None
         self.in_lanes = {}  # tensors that have lanes, by id
         self.swap = lambda x: x  # what stands for one lane -> the tensor with lanes
 
@@ -71,9 +72,9 @@ class KernelRules:
         return tuple(_known(n) for n in v.shape) if isinstance(v, EagerTensor) else ()
 
     def _launch(self, d, arrays, made):
-        """arrays: parameter -> tensor that is read; made: parameter -> (shape, dtype, what it begins as).
-        Gives what was made, by parameter. Of a launch over lanes (self.lanes) the tensors that have lanes
-        have them as their first dim."""
+        """arrays: parameter -> tensor that is read; made: parameter -> (shape, dtype, initial content). Gives
+        the arrays of `made`, by parameter, as tensors. In a launch over lanes (self.lanes) the tensors that
+        have lanes have them as their first dim."""
         counts = [_count(self._shape(n)) for n in self.run_time]
         scalars = tuple(int(self.bound[n]) if i else 0 for n, i in zip(self.run_time, d.is_int))
         lengths = d.lengths(self.grid, counts, scalars)

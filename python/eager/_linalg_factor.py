@@ -195,7 +195,8 @@ def _lu_apply(lu_, perm, b, trans):
 
 
 def _solve(a, b, lu_, perm, trans):
-    """op(a) x = b by a's factors, which derivatives do not pass through: that of x goes by a itself."""
+    """x with op(a) x = b, by a's factors. Derivatives do not pass through the factors: the derivative of x is
+    formed with a itself."""
 
     def run(a, b):
         return _lu_apply(lu_, perm, b, trans)

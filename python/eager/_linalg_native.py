@@ -105,13 +105,13 @@ def _code(x):
 
 
 def _pairs(x):
-    """What a C function reads: complex numbers as pairs."""
+    """The form in which C functions read a tensor: complex numbers as pairs."""
     return _e.stack([x._re, x._im], axis=-1) if _is_complex(x) else x
 
 
 def _native(name, xs, outs, numbers):
-    """A C function on tensors with the same batch dims. outs: (core shape, dtype) each, where dtype is
-    "real", "same", "complex" or a dtype. numbers(type, batch)."""
+    """Calls a C function on tensors with the same batch dims. outs: (core shape, dtype) each, where dtype is
+    "real", "same", "complex" or a dtype. numbers(type, batch) gives its integers."""
     x = xs[0]
     rows = [_pairs(t) for t in xs]
     depth = builtins.max(r.batch_dims for r in rows)

@@ -59,8 +59,8 @@ def _local_shape(self):
 
 
 def _local_parts(self):
-    """[(device, array), ...]: what the devices of this process store of the tensor, padding included; None:
-    it does not lie in parts."""
+    """[(device, array), ...]: the parts of the tensor that the devices of this process store, padding
+    included; None: the tensor is not cut into parts."""
     return addressable_shards(self)
 
 
@@ -70,7 +70,7 @@ def _is_sharded(self):
 
 
 def _namespace(self, *, api_version=None):
-    """eager.array_api, as the array API standard asks for."""
+    """eager.array_api, as the array API standard requires."""
     if api_version is not None and api_version not in ("2021.12", "2022.12", "2023.12", "2024.12"):
         raise ValueError(f"array API version {api_version} is not known here; 2024.12 is")
     from . import array_api
@@ -99,7 +99,7 @@ def _view(self, *shape):
 
 
 def _astype(self, dtype, copy=True):
-    """In another dtype."""
+    """The tensor in another dtype."""
     return _ops["cast"](self, dtype=dtype)
 
 

@@ -2,8 +2,7 @@
 
     eager.save_sharded("step-100", {"params": params, "step": step})
     state = eager.load_sharded("step-100", like=state)             # laid out as `state` is, on whatever mesh
-    state = eager.load_sharded("step-100", mesh=mesh)              # a dict by name, cut along the axes it was
-                                                                   cut along
+    state = eager.load_sharded("step-100", mesh=mesh)              # a dict by name, cut along the same axes
 
 Every rank writes the parts that it holds (of equal ones, the first device's alone) and reads only the bytes
 of the parts that it will hold; no rank has a whole tensor. Files have names that no checkpoint before had;
@@ -34,7 +33,7 @@ FORMAT = "eager.sharded"
 
 
 def _ranks():
-    """(rank, size) of the job; a program of one process opens none."""
+    """(rank, size) of the job. In a program of one process no job is opened."""
     return dist.init() if dist_is_job() else (0, 1)
 
 
@@ -64,8 +63,8 @@ def _sync_folder(path):
 
 
 def _pieces(x):
-    """[(device, start, shape)] of the different parts of a tensor: each belongs to the first device that has
-    it. An unsharded tensor is one piece of device 0."""
+    """[(device, start, shape)] of the different parts of a tensor: each belongs to the first device that
+    stores it. An unsharded tensor is one piece of device 0."""
     spec, shape = x.sharding, _shape(x)
     if spec is None or spec.is_fully_replicated():
         return [(0, [0] * len(shape), list(shape))]
@@ -87,7 +86,7 @@ def _part(x, held, device, shape):
 
 
 def _agree(error):
-    """All ranks go on, or none does."""
+    """Either all ranks go on, or none does: an error of one rank is raised in all."""
     if _ranks()[1] > 1 and not dist.all_reduce(np.array([error is None]), "and")[0] and error is None:
         raise RuntimeError("save_sharded: another rank could not write its files; the checkpoint before is untouched")
     if error is not None:
@@ -99,7 +98,7 @@ def _axes(spec):
 
 
 def _describe(tensors, stem, count):
-    """The index's tensors, and which device's file has what: {device: {key: (name, shape)}}."""
+    """The tensors for the index, and the content of each device's file: {device: {key: (name, shape)}}."""
     described, files = {}, {}
     for name, x in tensors.items():
         parts = []
@@ -152,7 +151,7 @@ def save_sharded(path, tree, *, metadata=None):
     path, tensors, quantized = os.fspath(path), {}, {}
     _walk(tree, "", tensors, quantized)
     for x in tensors.values():
-        x.realize()  # what lies how is known then
+        x.realize()  # now it is known how each tensor lies on its mesh
     stem = np.frombuffer(secrets.token_bytes(8), np.uint8).copy()
     if size > 1:
         stem = dist.broadcast(stem)

@@ -225,7 +225,7 @@ for _name in (
 
 # ---- floats in 8 bits ----
 def _values(dtype):
-    """What each byte means."""
+    """The number that each byte stands for."""
     e_bits, m_bits = dtype._bits
     bias = 2 ** (e_bits - 1) - 1
     out = np.empty(256, np.float32)
@@ -250,7 +250,7 @@ def _encode(x, dtype):
     table = _TABLES[dtype][:128]
     finite = table[np.isfinite(table)].astype(np.float64)
     n = len(finite)
-    last = finite[-1] + (finite[-1] - finite[-2])  # where the next float would be
+    last = finite[-1] + (finite[-1] - finite[-2])  # the next float that there would be above the largest
     middles = (finite + np.append(finite[1:], last)) / 2
     # middle i lies between codes i and i + 1: an even code takes it, so a step to an odd one begins just
     # above

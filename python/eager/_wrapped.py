@@ -1,9 +1,9 @@
-"""Tensors that the library's own are parts of: complex ones (a real and an imaginary part), and those of
-dtypes that are only stored (float8, int4).
+"""Tensors that are made of other tensors: complex ones (a real and an imaginary part), and those of dtypes
+that are only stored (float8, int4).
 
-An operation of the table that meets one calls `handle` (python/_eas/eager_override.c), which finds the rule
-in the class. They are pytrees whose leaves are their parts, so vmap, grad, compile, loops and optimizers take
-them as they are."""
+An operation of the table that gets one calls `handle` (python/_eas/eager_override.c), which finds the rule in
+the class. They are pytrees whose leaves are their parts, so vmap, grad, compile, loops and optimizers take
+them without further code."""
 
 from eas._eas import EagerTensor, set_override
 
@@ -15,11 +15,11 @@ class Wrapped:
     __array_priority__ = 2000
 
     def _leaves(self):
-        """The tensors that it is made of."""
+        """The tensors of which this one is made."""
         raise NotImplementedError
 
     def _again(self, leaves):
-        """Such a tensor of others."""
+        """The same kind of tensor, made of other parts."""
         raise NotImplementedError
 
     is_sharded = property(lambda self: self._leaves()[0].is_sharded)
@@ -77,7 +77,7 @@ def register(wants, handle):
 
 
 def items(args, kwargs):
-    """All arguments, those in lists and tuples too."""
+    """All arguments, also those inside lists and tuples."""
     stack = [*args, *kwargs.values()]
     while stack:
         x = stack.pop()
@@ -100,7 +100,7 @@ _VALUES = {"x", "xs", "y", "update", "updates", "value", "values", "fill"}
 
 
 def bind(op, args, kwargs):
-    """Names of the operation's parameters, each with what was given; and which of them are values."""
+    """The arguments by the names of the operation's parameters, and which of them are values."""
     names = [p.split(":")[0].rstrip("?*") for p in op.signature.split()]
     if len(args) > len(names):  # x.reshape(2, 3)
         first = next(i for i, p in enumerate(op.signature.split()) if ":" in p)

@@ -8,7 +8,7 @@ __all__ = ["TRACING", "get_strict", "set_strict", "strict"]  # noqa: F822
 
 
 def get_strict():
-    """Does every operation run at once? EAGER_STRICT=1 asks for that from the start."""
+    """Does every operation run at once? EAGER_STRICT=1 turns it on from the start."""
     now = set_strict(False)
     set_strict(now)
     return now

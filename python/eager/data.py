@@ -104,8 +104,8 @@ class DataLoader:
             self.epoch, self.batch = epoch + 1, 0
 
     def state_dict(self):
-        """Where it is, and what decides the order: the next batch is the one after the last that was given
-        out."""
+        """The state of the loader: its place, and the options that decide the order. The next batch is the
+        one after the last that was returned."""
         return {
             "epoch": self.epoch,
             "batch": self.batch,
@@ -117,7 +117,8 @@ class DataLoader:
         }
 
     def load_state_dict(self, state):
-        """Goes on where state_dict was taken. Data, batch size or number of ranks that differ: ValueError."""
+        """Continues where state_dict was called. If data, batch size or number of ranks differ:
+        ValueError."""
         mine = self.state_dict()
         other = [f"{k} was {state[k]} and is {mine[k]}" for k in ("size", "batch_size", "shuffle", "world_size") if state.get(k) != mine[k]]
         if other:
@@ -136,8 +137,8 @@ def _tensor(x):
 
 
 class _Ahead:
-    """make(i) for each i, by a thread, `depth` of them ahead. What it raises is raised where the item would
-    have come."""
+    """make(i) for each i, by a thread that makes `depth` items ahead. An exception of make is raised where
+    its item would have come."""
 
     def __init__(self, make, items, depth):
         self.queue, self.stop = queue.Queue(depth), threading.Event()
@@ -158,7 +159,7 @@ class _Ahead:
                     return
                 self._put((make(i), None))
             self._put((None, StopIteration()))
-        except BaseException as e:  # given to whoever asks for the next item
+        except BaseException as e:  # raised in the thread that takes the next item
             self._put((None, e))
 
     def __iter__(self):
@@ -186,7 +187,7 @@ def _pack(value, arrays):
         name = str(value.dtype)
         data = value.detach()
         if name == "bf16":
-            data = data.astype("float32")  # exact, and back
+            data = data.astype("float32")  # exact, and converted back when it is read
         arrays.append(np.asarray(data.numpy()))
         return {"tensor": len(arrays) - 1, "dtype": name}
     if isinstance(value, (np.ndarray, np.generic)):
@@ -242,7 +243,7 @@ def save_state(path, state):
 
 
 def load_state(path):
-    """What save_state wrote, to the same bits."""
+    """The tree that save_state wrote, with the same bits."""
     try:
         with zipfile.ZipFile(os.fspath(path)) as z:
             head = json.loads(z.read("structure.json"))
@@ -281,7 +282,7 @@ def load_train_state(path, *, model=None, optimizer=None, loader=None):
     for name, part in (("model", model), ("optimizer", optimizer), ("loader", loader)):
         if part is not None and name not in state:
             raise ValueError(f"load_train_state: {path} was saved without a {name}")
-    loaded = []  # with what they were before
+    loaded = []  # each object with the state that it had before
     try:
         for name, part in (("model", model), ("optimizer", optimizer), ("loader", loader)):
             if part is not None:

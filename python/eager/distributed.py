@@ -63,7 +63,7 @@ class Traffic(NamedTuple):
 
 
 def _say_why(kind, value, tb):
-    """An exception that ends this rank ends the others: they would wait for it."""
+    """Ends all ranks if an exception ends this one: they would wait for it."""
     import traceback
 
     if not issubclass(kind, SystemExit):
@@ -90,7 +90,7 @@ def _install_hooks():
 
 
 def _leave():
-    """At exit: a job that has failed is not waited for."""
+    """At exit: does not wait for the others if the job has failed."""
     if _eas.dist_is_open():
         try:
             finalize()
@@ -101,7 +101,7 @@ def _leave():
 
 
 def init():
-    """Opens the job, if it is not open; everything else does that by itself. (rank, size)"""
+    """Opens the job, if it is not open; the other functions call it when they need it. (rank, size)"""
     global _place
     if _place is None:
         with _lock:
@@ -140,13 +140,13 @@ def finalize():
 
 
 def abort(why="abort() was called"):
-    """This rank fails: the others raise a RuntimeError with `why` in it."""
+    """Makes this rank fail: the others raise a RuntimeError with `why` in it."""
     init()
     _eas.dist_abort(str(why))
 
 
 def report():
-    """What ended the job, with the last operation of each rank; None: nothing has failed."""
+    """The reason why the job ended, with the last operation of each rank; None: nothing has failed."""
     return _eas.dist_report()
 
 
@@ -174,8 +174,8 @@ def _site():
 
 
 def _array(name, x):
-    """A contiguous array of x, its dtype's name in libeas, and what makes the caller's kind of thing of an
-    array."""
+    """A contiguous array of x, its dtype's name in libeas, and a function that turns an array into the kind
+    of object that x is."""
     from eager import Tensor
 
     wrap = np.asarray
@@ -277,7 +277,7 @@ def reduce_scatter(x, axis=0, op="sum", ranks=None, fast=False):
 
 
 def all_to_all(x, split_axis=0, concat_axis=0, ranks=None):
-    """Part k along split_axis goes to rank k; what comes is concatenated along concat_axis."""
+    """Part k along split_axis goes to rank k; the parts that arrive are concatenated along concat_axis."""
     members = _members("all_to_all", ranks)
     a, code, wrap = _array("all_to_all", x)
     parts = np.ascontiguousarray(_blocks("all_to_all", a, split_axis, len(members)))

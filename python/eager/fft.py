@@ -32,7 +32,7 @@ def _floats(x):
 
 
 def _scale(fn, norm, inverse):
-    """How the C function scales: 0 not at all, 1 by 1/n, 2 by 1/sqrt(n)."""
+    """The number by which the C function is told to scale: 0 not at all, 1 by 1/n, 2 by 1/sqrt(n)."""
     if norm not in (None, "backward", "ortho", "forward"):
         raise ValueError(f"eager.fft.{fn}: norm must be 'backward', 'ortho' or 'forward', got {norm!r}")
     if norm == "ortho":
@@ -41,7 +41,7 @@ def _scale(fn, norm, inverse):
 
 
 def _lanes(parts):
-    """The parts with the same batch dims, those as plain axes in front; and how many there are."""
+    """The parts with the same batch dims, which become plain axes in front; and how many there are."""
     depth = max(p.batch_dims for p in parts)
     if not depth:
         return list(parts), 0
@@ -54,8 +54,8 @@ def _lanes(parts):
 
 
 def _transform(parts, n, axis, kind, inverse, scale):
-    """parts: (real, imaginary), or (real,) of kind _REAL; likewise the result. axis: from the end. n: the
-    length of the transform."""
+    """parts: (real, imaginary), or (real,) for kind _REAL; the result has the same form. axis: from the end.
+    n: the length of the transform."""
     half = n // 2 + 1
 
     def run(*parts):
@@ -74,7 +74,7 @@ def _transform(parts, n, axis, kind, inverse, scale):
         if kind == _COMPLEX:
             return _transform(cts, n, axis, _COMPLEX, not inverse, scale)
         rank = len(cts[0].shape)
-        if kind == _REAL:  # the rest of the spectrum has no cotangent
+        if kind == _REAL:  # the elements of the spectrum that rfft leaves out have no cotangent
             wide = [(0, n - half if i == rank + axis else 0) for i in range(rank)]
             return _transform(tuple(_e.pad(c, wide) for c in cts), n, axis, _COMPLEX, not inverse, scale)[:1]
         re, im = _transform(cts, n, axis, _REAL, not inverse, scale)
@@ -101,7 +101,7 @@ def _length(fn, x, n, axis):
 
 
 def _fitted(x, n, axis):
-    """Cut or padded with zeros to n elements."""
+    """x cut or padded with zeros to n elements along the axis."""
     have = x.shape[axis]
     if have == n:
         return x

@@ -34,7 +34,7 @@ INDEX = "model.safetensors.index.json"
 
 
 def _find(path):
-    """The file that stands for path: a folder stands for the model in it."""
+    """The file that a path means: for a folder, the model in it."""
     path = os.fspath(path)
     if os.path.isdir(path):
         for name in ("model.safetensors", INDEX):
@@ -82,7 +82,7 @@ class Weights(Mapping):
         return weights_tensor(self._w, i, device)
 
     def _wrapped(self, name, i, info):
-        """A tensor of complex numbers or of float8, read now."""
+        """A tensor of complex numbers or of float8; its data is read at once."""
         if self.format != "safetensors":
             found = np.load(self.path, allow_pickle=False)
             a = found if self.format == "npy" else found[name]
@@ -96,7 +96,7 @@ class Weights(Mapping):
 
     @property
     def metadata(self):
-        """What the file says besides: a dict of str (safetensors), or of numbers, strings and lists (GGUF).
+        """The metadata of the file: a dict of str (safetensors), or of numbers, strings and lists (GGUF).
         """
         found = weights_metadata(self._w)
         return {k: json.loads(v) for k, v in found.items()} if self.format == "gguf" else found
@@ -110,7 +110,7 @@ class Weights(Mapping):
         return info[3] or _DTYPES.get(info[2])
 
     def stored(self, name):
-        """How the file has it: "F32", "<f4", "Q4_K"."""
+        """The dtype as the file names it: "F32", "<f4", "Q4_K"."""
         return self._index(name)[1][2]
 
     def slice(self, name, key):
@@ -260,7 +260,7 @@ def save_safetensors(path, tensors, metadata=None):
 
 
 def _restored(tensors, metadata):
-    """Tensors whose dtype the file has in its metadata."""
+    """Tensors with the dtype that the file's metadata gives them."""
     from ._storage import StoredTensor, dtype_or_none
 
     for key, dtype in metadata.items():
@@ -283,7 +283,7 @@ def _join_quantized(tensors, metadata):
 
 
 class _Leaf:
-    """Stands for a leaf of a tree while its name is found."""
+    """A placeholder for a leaf of a tree while its name is found."""
 
     def __init__(self, value):
         self.value = value

@@ -43,7 +43,7 @@ __all__ = [
 
 # ---- norms ----
 def _largest(x, axis, keepdims=False):
-    """The largest element; 0 where there is none, as the norm of nothing is."""
+    """The largest element; 0 if there are none, as the norm of an empty vector is."""
     empty = any(isinstance(n, int) and n == 0 for n in x.shape)
     return (_e.sum if empty else _e.max)(x, axis, keepdims)
 

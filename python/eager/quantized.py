@@ -28,7 +28,7 @@ class QuantizedTensor:
 
     @property
     def shape(self):
-        """Of the matrix that it stands for."""
+        """The shape of the matrix that it stands for."""
         s = self.data.shape
         return (*s[:-2], self.rows, s[-1])
 
@@ -46,7 +46,7 @@ class QuantizedTensor:
 
     @property
     def nbytes(self):
-        """Of codes, scales and offsets."""
+        """The bytes of codes, scales and offsets."""
         return sum(int(np.prod([int(d) for d in t.shape])) * t.dtype.itemsize for t in (self.data, self.scales, self.offsets) if t is not None)
 
     def dequantize(self, dtype="float32"):

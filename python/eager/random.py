@@ -35,7 +35,7 @@ def _keys(k, n):
 
 
 def _shape(fn, shape, *params):
-    """The shape that is drawn: as given, or what the parameters broadcast to."""
+    """The shape of the result: as given, or the shape to which the parameters broadcast."""
     own = [tuple(p.shape) for p in params if isinstance(p, EagerTensor)]
     if shape is None:
         return _e.linalg._broadcast(own) if own else ()
@@ -43,7 +43,7 @@ def _shape(fn, shape, *params):
 
 
 def _param(x):
-    """A parameter as it is: numbers stay numbers."""
+    """A parameter as it is given: numbers stay numbers."""
     return x if isinstance(x, (int, float)) else _floats(x)
 
 
@@ -158,7 +158,7 @@ def triangular(shape, left, mode, right, *, key=None, dtype=None, device=None):
 
 
 def _erfinv(x):
-    """The inverse of erf: a rational start and two steps of Newton's, in float64."""
+    """The inverse of erf: a rational approximation and two steps of Newton's method, in float64."""
     x = _ops["cast"](x, dtype="float64")
     w = -_ops["log"](_ops["maximum"]((1 - x) * (1 + x), 1e-300))
     t = 2 / (math.pi * 0.147) - w / 2

@@ -81,7 +81,8 @@ __all__ = [
     "zeros",
 ]
 
-# Everything else is imported when first asked for: the import of eas itself stays at a few milliseconds.
+# Everything else is imported at its first use, so that the import of eas itself takes a few milliseconds
+# only.
 _MODULES = ("analysis", "autotune", "codegen", "compiler", "dlpack", "ir", "runtime", "tensor", "torch", "tuning")
 _NAMES = {
     "Config": "autotune",

@@ -18,15 +18,15 @@ class Finding(NamedTuple):
     """One thing that a kernel does wrong: the first time it was seen, and how often it was."""
 
     kind: str  # "write-write race", "read-write race", "divergent barrier", "uninitialised read", "out of bounds"
-    argument: str | None  # None: a threadgroup array; or a barrier
-    index: int  # element
+    argument: str | None  # None if it is a threadgroup array, or if the finding is about a barrier
+    index: int  # of the element
     count: int
-    first: Place  # the earlier access; of a barrier, the barrier
-    second: Place  # the other one; of a barrier, where a thread that misses it went another way
+    first: Place  # the earlier access; for a barrier, the barrier
+    second: Place  # the other access; for a barrier, the place where a thread that misses it went another way
 
 
 class Report(list):
-    """The findings of a check. As a list is, it is true if there are any; `ok` says that there are none."""
+    """The findings of a check. As a list it is true if there are any; `ok` is true if there are none."""
 
     def __init__(self, text, findings):
         super().__init__(findings)
@@ -55,10 +55,11 @@ def check(kernel, *args, **kw):
     threads of a group reach, for reads of threadgroup memory that nobody wrote, and for accesses out of
     bounds: `eas.check(k, x, out, n, BLOCK=64)`.
 
-    Takes what a call of the kernel takes, launch options included. Runs on the interpreter, on copies: no
-    argument changes. Returns a `Report`.
+    Takes the arguments of a call of the kernel, launch options included. Runs on the interpreter, on copies:
+    no argument changes. Returns a `Report`.
     """
-    if hasattr(kernel, "configs") and isinstance(getattr(kernel, "kernel", None), Kernel):  # autotuned: any config does
+    # of an autotuned kernel any config will do
+    if hasattr(kernel, "configs") and isinstance(getattr(kernel, "kernel", None), Kernel):
         kernel, kw = kernel.kernel, {**kernel.configs[0].meta, **kw}
     if not isinstance(kernel, Kernel):
         raise TypeError(f"eas.check takes a kernel and its arguments; got {type(kernel).__name__}")

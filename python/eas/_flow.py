@@ -1,16 +1,15 @@
-"""What the statements of a rewritten kernel call while it runs: see `_rewrite`, which writes the calls.
+"""The functions that the statements of a rewritten kernel call while it runs; `_rewrite` writes the calls.
 
-Each construct first asks whether its condition is known. If it is, Python's own meaning holds and nothing is
+Each construct first tests whether its condition is known. If it is, Python's own meaning holds and nothing is
 recorded. If it is traced, there are three ways:
 
 - one condition for the program or the thread: an `if` or a loop of the IR. Both branches run, one after the
-other; names that they assign are joined
-  behind it. A loop's body runs once; the names that it assigns are carried round. If a body changes the dtype
-  or the shape of such a name, all that it recorded is forgotten and it runs again with the promoted type.
+  other; names that they assign are joined behind it. A loop's body runs once; the names that it assigns are
+  carried round. If a body changes the dtype or the shape of such a name, all that it recorded is forgotten
+  and it runs again with the promoted type.
 - a condition per lane of a block: both branches run, memory accesses and variables under a mask (the trace's
-own, which mk.load and mk.store heed),
-  and names are joined by mk.where. A loop goes on while any lane does.
-- under `_interpret=True`, a condition that differs between threads: the same with the data at hand.
+  own, which mk.load and mk.store heed), and names are joined by mk.where. A loop goes on while any lane does.
+- under `_interpret=True`, a condition that differs between threads: as for lanes, but on the data itself.
 """
 
 import functools
@@ -42,7 +41,7 @@ def _push(owner, cond):
 
 
 def _pop(owner):
-    """Ends the mask that owner opened, if it did."""
+    """Ends the mask that owner opened, if it is still open."""
     while _local.open:
         top, before = _local.open[-1]
         if top is not owner:
@@ -164,14 +163,14 @@ def assert_(c, message):
 
 
 def raising():
-    """In front of a `raise` that a traced condition may decide about."""
+    """Called in front of a `raise` that a traced condition may decide about."""
     if _eas.flow_open() and not _eas.flow_live():
         raise RuntimeError(f"{_where()[0]}`raise` under a condition that is traced: whether it holds is not known before the kernel runs, and kernels raise nothing "
                            "but what mk.assert_(cond, message) says")  # fmt: skip
 
 
 def refuse(what):
-    """In front of a statement that would be done whatever a traced condition is."""
+    """Called in front of a statement that would take effect whatever a traced condition is."""
     if _eas.flow_open() and not _eas.flow_live():
         raise RuntimeError(f"{_where()[0]}{what} under a condition that is traced: it would be done whatever the condition is, once. Keep the value in a name of "
                            "the function and hand it on behind the branch")  # fmt: skip
@@ -179,11 +178,11 @@ def refuse(what):
 
 # ---- calls: helpers are rewritten, too ----
 
-_made = weakref.WeakKeyDictionary()  # function -> what is called in its place
+_made = weakref.WeakKeyDictionary()  # function -> the function that is called in its place
 
 
 def call(f):
-    """What to call for f."""
+    """The function to call in place of f."""
     t = type(f)
     if t is types.FunctionType:
         made = _made.get(f)

@@ -66,8 +66,8 @@ class _IfBranch(_Branch):
 
 
 class _State:
-    """What containers and attributes hold that the user's function reaches: a body in which only some lanes
-    take part may not change it."""
+    """The containers and attributes that the user's function can reach, and their content: a body in which
+    only some lanes take part may not change them."""
 
     def __init__(self):
         f = sys._getframe(1)

@@ -31,19 +31,19 @@ from ._flow_values import (
 
 
 class _Carried:
-    """The names that a traced loop carries: their trees, what they begin with, and whether the body agrees
-    with that."""
+    """The names that a traced loop carries: their trees, their initial values, and whether the body agrees
+    with the types of these."""
 
     def __init__(self, names, live, stops):
         self.names, self.live, self.stops = names, live, stops
-        self.forced = set(stops)  # carried whatever they are
-        self.seeds = {}  # name's index -> the types of a result that is there after a turn
-        self.types = {}  # (name's index, path) -> (dtype, shape) that the body asked for
+        self.forced = set(stops)  # carried in any case
+        self.seeds = {}  # name's index -> the types of a result that exists after a turn
+        self.types = {}  # (name's index, path) -> (dtype, shape) that the body needs
         self.line = _where()[1]
         self.lanes = None
 
     def start(self, before):
-        """What the loop begins with: a list of leaves."""
+        """The initial values of the loop: a list of leaves."""
         self.before = before = tuple(_seed(self.seeds[i]) if i in self.seeds else b for i, b in enumerate(before))
         self.leaves, self.have, self.trees = [], [], []
         for i, b in enumerate(before):
@@ -69,7 +69,8 @@ class _Carried:
         return tuple(t.build(carried) for t in self.trees)
 
     def next(self, values, carried):
-        """The leaves after a turn, or None if the loop must begin again. carried: what this turn began with.
+        """The leaves after a turn, or None if the loop must begin again. carried: the values with which this
+        turn began.
         """
         again, out = False, []
         for i, (tree, new) in enumerate(zip(self.trees, values)):
@@ -80,7 +81,7 @@ class _Carried:
         return None if again else tuple(out)
 
     def stays(self, i, was, new):
-        """A name that is not carried: must it be?"""
+        """For a name that is not carried: must it be carried?"""
         if type(was) is Undefined and self.names[i] == "_eas_rv" and type(new) is not Undefined and _seed(_leaf_types(new)) is not None:
             self.seeds[i] = _leaf_types(new)
             self.forced.add(i)
@@ -139,7 +140,7 @@ class _Carried:
         raise TypeError(f"{_where()[0]}'{self.names[i]}' changes in the loop of line {self.line}: it is {why}")
 
     def result(self, final):
-        """The names behind the loop."""
+        """The values of the names after the loop."""
         out = []
         for i, (tree, name) in enumerate(zip(self.trees, self.names)):
             if tree.at is not None or tree.parts is not None:
@@ -161,8 +162,7 @@ def _any(c):
 
 
 class _Turns:
-    """What `for` and `while` share: the state of a loop of the IR whose condition is asked for each time
-    round."""
+    """Shared by `for` and `while`: the state of a loop of the IR whose condition is tested in each round."""
 
     def open(self, before, extra=()):
         """Begins the loop; the extra leaves come first."""
@@ -175,7 +175,7 @@ class _Turns:
         return self.names.names_of(self.carried)
 
     def flags(self, values):
-        """The flags that end the loop, as they were when the turn began."""
+        """The flags that end the loop, with their values at the beginning of the turn."""
         return [values[i] for i in self.names.stops]
 
     def go(self, cond, values):
@@ -194,12 +194,12 @@ class _Turns:
                 pass
             _eas.flow_do(cond)
         self.names.lanes = cond if lanes is not None else None
-        if lanes is None:  # known where the body runs
+        if lanes is None:  # where the body runs, the flags are known to be false
             values = tuple(False if i in self.names.stops else v for i, v in enumerate(values))
         return values
 
     def close(self, values, extra=()):
-        """After the body: the names behind the loop, or None if it must begin again."""
+        """After the body: the names after the loop, or None if it must begin again."""
         self.names.last = values
         nexts = self.names.next(values, self.carried)
         _mask(self.outer)
@@ -211,7 +211,8 @@ class _Turns:
 
 
 class While(_Turns):
-    """A `while` statement. It is Python's as long as its condition, and whether it is left, are known."""
+    """A `while` statement. It is Python's own as long as its condition, and whether it is left early, are
+    known."""
 
     def __init__(self, names, live, stops):
         self.all = names, live, stops
@@ -234,7 +235,7 @@ class While(_Turns):
         values = self.open(self.before)
         self.values = values
         stopped = self.flags(values)
-        if stopped:  # a condition that reads memory is not asked for once the loop was left
+        if stopped:  # a condition that reads memory is not evaluated once the loop was left
             _mask(_and(self.outer, functools.reduce(lambda a, b: a & b, [~f for f in stopped])))
         return values
 
@@ -268,7 +269,7 @@ class While(_Turns):
         return True
 
     def inside(self, flags):
-        """The flags for the body, once it is known that it runs."""
+        """The flags for the body, called when it is known that the body runs; a traced loop carries them."""
         return tuple(self.values[i] for i in self.all[2]) if self.state == "traced" else flags
 
     def turn_traced(self, cond):
@@ -353,7 +354,7 @@ def none_and(cond, flags):
 
 
 class _KnownFor:
-    """A `for` over something that Python iterates."""
+    """A `for` over an object that Python iterates."""
 
     __slots__ = ("it", "stops")
 
@@ -367,7 +368,7 @@ class _KnownFor:
     done = enter
 
     def leave(self, values):
-        """Is it left here?"""
+        """Is the loop left here?"""
         return any(values[i] is True or (values[i] is not False and _truth(values[i]) is True) for i in self.stops)
 
 
@@ -398,7 +399,7 @@ class _For(_Turns):
         return item
 
     def begin_counted(self):
-        """A loop that may be left early counts by itself."""
+        """A loop that may be left early counts its rounds in a carried value."""
         lo, hi, step = self.bounds
         values = self.open(self.before, (_as(lo, mk.i64, ()),))
         k = self.extra[0]
@@ -433,7 +434,7 @@ class _For(_Turns):
 
 
 class _LiveFor:
-    """The same under _interpret, where threads count differently."""
+    """A `for` over range(...) under _interpret, where threads may count differently."""
 
     def __init__(self, bounds, names, live, stops, before):
         self.bounds, self.it = bounds, self
@@ -500,7 +501,8 @@ def range_(fn, *args):
 
 def for_(it, names, live, stops, before):
     if type(it) is not _Range:
-        bounds = _eas.flow_bounds(it)  # a mk.range that was made before the statement, or that is left early
+        # a mk.range that was made before the statement, or whose loop is left early
+        bounds = _eas.flow_bounds(it)
         if bounds is None or _eas.flow_live():
             return _KnownFor(it, stops)
         it = _Range(bounds)

@@ -29,7 +29,7 @@ def _where():
 
 
 class Undefined:
-    """What a name holds that has no value here. Whatever is done with it raises and says why."""
+    """The content of a name that has no value here. Every use of it raises and says why."""
 
     __slots__ = ("kind", "why")
 
@@ -58,7 +58,7 @@ def undefined(name):
 
 
 def result(value):
-    """What a function returns, by whatever path."""
+    """The value that a function returns, by whichever path."""
     if type(value) is Undefined:
         value._fail()
     return value
@@ -81,7 +81,7 @@ def _bits(d):
 
 
 def _promote(a, b):
-    """The dtype of both, of one kind; None: there is none."""
+    """The dtype that holds both, if they are of one kind; None: there is none."""
     if a == b:
         return a
     if a.kind == b.kind:
@@ -97,7 +97,7 @@ def _promote(a, b):
 
 
 def _join(a, b):
-    """(dtype, shape) for two types (dtype, is weak, shape) that a name has by turns; a str says why there is
+    """(dtype, shape) for two types (dtype, is weak, shape) that a name has in turn; a str says why there is
     none."""
     (da, wa, sa), (db, wb, sb) = a, b
     if wa and wb:
@@ -124,8 +124,8 @@ def _kind_of(x):
 
 
 class _Tree:
-    """How the objects that a name holds by turns are joined: a leaf, a tuple of trees, or an object that
-    stays as it is."""
+    """How the objects that a name holds in turn are joined: a leaf, a tuple of trees, or an object that stays
+    as it is."""
 
     __slots__ = ("at", "keep", "make", "parts")
 
@@ -142,14 +142,14 @@ class _Tree:
 
 
 def _leaf_types(x):
-    """Of each leaf of what a name holds; None where it is none."""
+    """The types of the leaves of a name's value; None for an object that is no leaf."""
     if isinstance(x, tuple):
         return tuple(_leaf_types(e) for e in x)
     return _type(x) if _is_leaf(x) else None
 
 
 def _snapshot(x):
-    """Variables as the values that they have now."""
+    """A copy in which variables are replaced by their present values."""
     if isinstance(x, tuple):
         parts = [_snapshot(e) for e in x]
         return x if all(p is e for p, e in zip(parts, x)) else type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
@@ -161,8 +161,8 @@ def _as_tuple(x, n):
 
 
 def _pair(name, line, a, b, was, types, pairs):
-    """The tree of what a name holds behind a branch: a at the end of the first, b of the second. was: what a
-    held then, types its leaves'."""
+    """The tree of a name's value after a branch: a at the end of the first side, b of the second. was: the
+    value that a stood for at that time, types: the types of its leaves."""
     said = "the result" if name == "_eas_rv" else f"'{name}'"
     if a is b or _same_number(a, b):
         return _Tree(keep=a)
@@ -170,7 +170,7 @@ def _pair(name, line, a, b, was, types, pairs):
         if type(a) is Undefined and type(b) is Undefined:
             return _Tree(keep=a)
         one = a if type(a) is Undefined else b
-        if name == "_eas_rv":  # what a function returns: flags tell whether it has
+        if name == "_eas_rv":  # the result of a function: flags tell whether it has one
             return _seeded(line, a, b, was, types, pairs)
         why = one.why if "before anything" not in one.why else (
             f"'{name}' is assigned in one branch of the `if` of line {line} only, and may have no value here: assign it before the `if`, or in both branches"
@@ -190,7 +190,8 @@ def _pair(name, line, a, b, was, types, pairs):
 
 
 def _seed(x):
-    """Something of the type of what a name holds, where nothing is: a tree of zeros; None: it cannot be."""
+    """A stand-in of the given types for a value that does not exist on this path: a tree of zeros; None: the
+    types allow none."""
     if isinstance(x, tuple):
         if x and isinstance(x[0], type(mk.f32)):  # a type
             return mk.cast(0, x[0]) if not x[2] else mk.zeros(x[2], x[0])

@@ -16,7 +16,7 @@ _OPTIONS = _eas.LAUNCH_OPTIONS
 
 
 class Param(NamedTuple):
-    """A parameter of a derived kernel: what it is, and how much memory it needs."""
+    """A parameter of a derived kernel: its role, and how much memory it needs."""
 
     name: str
     role: str  # given, cotangent, gradient, both, tangent, result_tangent, tape, trips, local, owner, programs, band, length
@@ -35,7 +35,8 @@ class Derivative:
     def __init__(self, ck, wrt, of, forward, deterministic=False, max_trips=None, fresh=False, band=True):
         self.primal = ck
         self.wrt, self.of = tuple(wrt), tuple(of)
-        self.names = tuple(a.name for a in ck.ir.args)  # arguments that come apart are several
+        # an argument that is taken apart is several parameters
+        self.names = tuple(a.name for a in ck.ir.args)
         at = {name: i for i, name in enumerate(self.names)}
         numbers = [tuple(at[n] for n in names) for names in (self.wrt, self.of)]
         self.ir, params, self._handle = ir_grad(ck.ir, *numbers, forward, deterministic, fresh, band and not forward, max_trips or 0)
@@ -66,7 +67,7 @@ class Derivative:
         return (-(-grid[0] // self.band(grid)), *grid[1:])
 
     def lengths(self, grid, counts, scalars):
-        """What each parameter that the caller does not know needs in a launch: {name: elements of scratch, or
+        """The values of the parameters that the caller does not know: {name: elements of scratch memory, or
         the number itself for a scalar}.
 
         counts: elements of each buffer of the kernel; scalars: its integers, by parameter's number."""
@@ -95,13 +96,13 @@ def _is_float(arg):
 
 
 def numel(x):
-    """Elements of an array of anybody's."""
+    """The number of elements of an array of any library."""
     return x.numel() if hasattr(x, "numel") else int(math.prod(x.shape))
 
 
 def choose(ck, wrt, of):
-    """The parameters' names: as given, or all floats that it reads and does not write, and all that it
-    writes."""
+    """The parameters' names: as given, or all floats that the kernel reads and does not write, and all that
+    it writes."""
     args = [a for a in ck.ir.args]
     names = [a.name for a in args]
 
@@ -144,8 +145,8 @@ def _add_parts(parts, dst, N, PARTS, BLOCK: _eas.constexpr):
 
 
 class _Derived:
-    """Shared by both modes: launched with the kernel's run-time arguments, then the arrays of the derivative,
-    then its meta parameters."""
+    """Shared by both modes: a launch takes the kernel's run-time arguments, then the arrays of the
+    derivative, then its meta parameters."""
 
     _forward = False
     _prefix = "d_"
@@ -248,7 +249,7 @@ class _Launch:
                 raise ValueError(f"{self.owner.__name__}: {p.name!r} has {numel(x)} elements, and {self.d.names[p.param]!r} has {n}")
 
     def own_array(self, p, x, grid, counts):
-        """What is launched in place of an array of the caller's."""
+        """The array that is launched in place of one of the caller's."""
         if p.consumed:
             return x.clone() if hasattr(x, "clone") else x.copy()
         if p.role == "gradient" and any(q.role == "length" and q.param == p.param for q in self.d.params):
@@ -262,7 +263,7 @@ class _Launch:
         return x
 
     def given(self, p, x):
-        """A Python float as what the kernel's number has become: f32, where it meets nothing wider."""
+        """A Python float as the kernel computes with it: f32, unless it is combined with a wider dtype."""
         return np.float32(x) if type(x) is float and p.dtype.name == "f32" else x
 
     def same_dtype(self, p, x):

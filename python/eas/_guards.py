@@ -1,10 +1,10 @@
 """What a kernel read from around it while it was traced: globals, closure cells, attributes, elements of
 containers, helpers.
 
-The values that it found there are in the compiled code, so a launch compares them with what is there now
-(guard.c) and traces again if one has changed. Found by walking from the kernel's function: the globals and
-cells that its code names, the functions it finds there, and of objects, classes and modules the attributes
-that any of this code names. What belongs to libraries is taken not to change."""
+The values that it found there are in the compiled code, so a launch compares them with the present ones
+(guard.c) and traces again if one has changed. They are found by walking from the kernel's function: the
+globals and cells that its code names, the functions it finds there, and of objects, classes and modules the
+attributes that any of this code names. Objects of libraries are assumed not to change."""
 
 import functools
 import operator
@@ -29,7 +29,7 @@ def _is_library(name):
 
 @functools.lru_cache(maxsize=1024)
 def _code_names(code):
-    """(globals that it reads, names that may be attributes), with the functions defined in it."""
+    """(globals that the code reads, names that may be attributes), functions defined in it included."""
     from opcode import opmap
 
     load, extend = opmap["LOAD_GLOBAL"], opmap["EXTENDED_ARG"]
@@ -55,7 +55,7 @@ class _Walk:
         self.dicts = {}  # id(globals) -> (dict, {name: value})
         self.seen = {}  # id -> object, kept alive
         self.names = {m for m in metas if isinstance(m, str)}
-        self.holders = {}  # (id, name) -> done; objects whose named attributes count
+        self.holders = {}  # (id, name) -> is it done; objects whose attributes of these names are guarded
         self.waiting = []
         self.kernel = kernel
 
@@ -68,7 +68,7 @@ class _Walk:
         return self.rows
 
     def state(self, code, names, values):
-        """What code may change that is no plain name of its own."""
+        """The content of containers and attributes that the code may change."""
         read, attributes = _code_names(code)
         self.names |= attributes
         for name in sorted(read & names.keys()):
@@ -180,7 +180,7 @@ class _Walk:
 
     @staticmethod
     def special(v):
-        """Methods that are called without being named."""
+        """Methods that Python calls without their being named in code."""
         cls = v if isinstance(v, type) else type(v)
         return {
             n
@@ -213,7 +213,7 @@ class _Walk:
 
 
 def captured(fn, metas, owner):
-    """The guards of a kernel that was just traced, or None. owner: what it is a method of, or None."""
+    """The guards of a kernel that was just traced, or None. owner: the object whose method it is, or None."""
     return tuple(_Walk(fn, metas).captured(metas, owner)) or None
 
 
@@ -224,7 +224,7 @@ def state(code, names, values):
 
 
 def now(row):
-    """[(what the user calls it, what it was, what it is)] of a guard that no longer holds."""
+    """[(the user's name for it, old value, present value)] of a guard that no longer holds."""
     how, what, key, was, label = row
     if how == CELL:
         is_ = getattr(what, "cell_contents", MISSING)
@@ -261,7 +261,7 @@ def _same(a, b):
 
 
 def reason(row):
-    """In words."""
+    """The change of a guard's value in words."""
     return "; ".join(f"'{name}' was {_short(was)}, is {_short(is_)}" for name, was, is_ in now(row)[:4]) or "what it captured changed"
 
 
@@ -274,7 +274,7 @@ def _short(v):
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-# ---- what the body of a traced loop or branch changed ----
+# ---- changes that the body of a traced loop or branch made ----
 
 
 def _same_row(row):
@@ -287,17 +287,17 @@ def _same_row(row):
 
 
 def _harmless(was, is_, loop, scope):
-    """A place that held nothing yet and gets a traced value of the body: reading it after the body is an
-    error of its own. Values that were made before the body are read without one, and would be taken whichever
-    way the branch goes."""
+    """Is this change harmless: a place that held nothing before gets a traced value of the body? Reading that
+    value after the body is an error of its own. A value from before the body could be read without an error,
+    and would be wrong whichever way the branch goes."""
     from ._eas import Value
 
     return type(is_) is Value and was is None and is_._scope >= scope
 
 
 def lost(rows, loop, scope):
-    """(what, was, is) of the first change that would be made once in place of each time round, or whichever
-    branch is taken; None."""
+    """(name, old value, present value) of the first change that would be made once instead of in each round,
+    or whichever branch is taken; None: there is none."""
     for row in rows:
         if _same_row(row):
             continue
@@ -308,8 +308,8 @@ def lost(rows, loop, scope):
 
 
 def changed_at(code, start, stop, what):
-    """The line between two places of the bytecode that changes it: one that names it and stores, else that
-    names it; 0 if none does."""
+    """The line between two places of the bytecode that changes `what`: one that names it and stores, else one
+    that names it; 0 if there is none."""
     import dis
     import re
 

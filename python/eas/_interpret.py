@@ -1,4 +1,4 @@
-"""Kernels as plain Python: what `_interpret=True` needs of the kernel's own source.
+"""Kernels as plain Python: the changes to a kernel's own source that `_interpret=True` needs.
 
 `with mk.while_(cond):` runs its body once, which is right while a kernel is traced. To run it as often as the
 condition holds, the function is compiled anew with `for _ in mk.while_(cond):` in its place; every line keeps
@@ -51,7 +51,8 @@ def _code(fn):
 
 @functools.lru_cache(maxsize=256)
 def body(fn):
-    """The function to run for a kernel's: itself, or with its `with mk.while_` as loops."""
+    """The function to run in place of a kernel's: itself, or a copy in which each `with mk.while_` is a
+    loop."""
     if "while_" not in _names(fn.__code__):
         return fn
     try:
@@ -68,8 +69,8 @@ _KEEPS = frozenset(("append", "extend", "insert", "add", "update", "setdefault",
 
 
 def quietly(fn):
-    """Nothing is printed until what this gives is called: a kernel is traced that is to run as plain Python.
-    None if its body keeps or shows what it sees."""
+    """Suppresses all printing until the function that it returns is called: for tracing a kernel that will
+    run as plain Python. None if the kernel's body stores or shows values."""
     if not _KEEPS.isdisjoint(_names(fn.__code__)):
         return None
     out = sys.stdout

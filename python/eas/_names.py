@@ -1,5 +1,5 @@
-"""What the bodies of traced loops and branches do that would silently be lost, found in the function's
-bytecode.
+"""Finds, in a function's bytecode, effects of the bodies of traced loops and branches that would silently be
+lost.
 
 A loop's body is traced once: a name that it reads and then assigns anew would begin every iteration with what
 it held before the loop. A branch is traced whether it is taken or not: a number that it gives to a name is
@@ -24,14 +24,14 @@ def _accesses(code, start, stop, name):
 
 @functools.lru_cache(maxsize=4096)
 def _place(code, at):
-    """What stands at an offset: (name of the instruction, its place in the source)."""
+    """The instruction at an offset: (its name, its place in the source)."""
     return next(((i.opname, i.positions) for i in dis.get_instructions(code) if i.offset == at), None)
 
 
 @functools.lru_cache(maxsize=4096)
 def origin(code, *offsets):
-    """(code, offsets) in the user's own function of places in a rewritten one: rewriting reads and assigns
-    names by itself."""
+    """(code, offsets) in the user's own function that correspond to places in a rewritten one: rewriting adds
+    reads and assignments of its own."""
     from ._rewrite import original
 
     own = original(code)
@@ -68,7 +68,8 @@ _STEPS = {"NOP", "CACHE", "PRECALL", "POP_TOP", "POP_EXCEPT", "NOT_TAKEN", "EXTE
 
 
 def _next_statement(ins, at):
-    """Where the code goes on from index `at`: an offset, or None if it returns None. Jumps are followed."""
+    """The offset at which the code continues from index `at`, or None if it returns None. Jumps are
+    followed."""
     index = {i.offset: n for n, i in enumerate(ins)}
     for _ in ins:
         i = ins[at]
@@ -86,7 +87,7 @@ def _next_statement(ins, at):
 
 
 def _known(find):
-    """find, or 0 where the bytecode is none that it knows: nothing is said then."""
+    """find, with the result 0 if the bytecode has a form that it does not know: then nothing is reported."""
 
     @functools.lru_cache(maxsize=4096)
     def found(*args):
@@ -104,8 +105,8 @@ def _index(ins, offset):
 
 @functools.lru_cache(maxsize=1024)
 def _after_with(code, start):
-    """Where the code goes on behind the `with` that was entered at `start`: where an exception that it
-    swallows would lead."""
+    """The place where the code continues after the `with` that was entered at `start`, found as the target of
+    an exception that the `with` swallows."""
     ins = list(dis.get_instructions(code))
     body = ins[_index(ins, start) + 1].offset
     for e in dis.Bytecode(code).exception_entries:
@@ -125,7 +126,7 @@ def left_early(code, start, now, _name):
     line, or 0."""
     after = _after_with(code, start)
     if after is None:
-        return 0  # not a `with` statement, or code of a kind that is not known
+        return 0  # not a `with` statement, or bytecode of a form that is not known
     ins = list(dis.get_instructions(code))
     at = _index(ins, now)
     return 0 if _next_statement(ins, at + 1) == after[0] else ins[at].positions.lineno or code.co_firstlineno
@@ -133,8 +134,8 @@ def left_early(code, start, now, _name):
 
 @_known
 def read_after(code, start, now, name):
-    """The line that reads `name` behind the `with` that was entered at `start`, unless it is assigned anew
-    first; 0."""
+    """The line that reads `name` after the `with` that was entered at `start`, unless the name is assigned
+    first; else 0."""
     code, start, now = origin(code, start, now)
     after = _after_with(code, start)
     begin = now if after is None else after[1]
@@ -144,7 +145,7 @@ def read_after(code, start, now, name):
 
 @functools.lru_cache(maxsize=1024)
 def is_loop(code, at):
-    """Does the code at `at` iterate itself, by `for` or in a comprehension?"""
+    """Does the code at `at` iterate, by `for` or in a comprehension, without mk?"""
     return any(code.co_code[at] == dis.opmap.get(name) for name in ("GET_ITER", "GET_YIELD_FROM_ITER"))
 
 
@@ -184,15 +185,15 @@ _INSTEAD = {"max": "mk.maximum(x, y)", "min": "mk.minimum(x, y)", "sum": "mk.sum
 
 
 def instead(name):
-    """What of mk to write for a function of Python, math or NumPy, or None."""
+    """The function of mk to write in place of one of Python, math or NumPy, or None."""
     from . import mk
 
     return _INSTEAD.get(name) or (f"mk.{name}(x)" if hasattr(mk, name) else None)
 
 
 def called(code, at):
-    """(name, what of mk to write instead) of the function that the line at `at` calls and mk has another name
-    for, or None."""
+    """(name, function of mk to write instead) of the function that the line at `at` calls, if mk has it under
+    another name; else None."""
     here = list(dis.get_instructions(code))
     line = next((i.positions.lineno for i in reversed(here) if i.offset <= at and i.positions and i.positions.lineno), None)
     for i in reversed(here):
@@ -206,7 +207,8 @@ _OF_LANES = {"sum": "mk.sum(x)", "fsum": "mk.sum(x)", "max": "mk.max(x)", "min":
 
 
 def of_lanes(code, at):
-    """The same, of a function that goes over what it is given: the nearest before `at` on its line."""
+    """(name, function of mk to write instead) of a function that iterates over its argument: the nearest one
+    before `at` on its line."""
     from . import mk
 
     here = [i for i in dis.get_instructions(code) if i.offset <= at]

@@ -1,11 +1,11 @@
-"""How kernels, tuners and compiled functions pickle and copy: by name where their module has them, as
-functions do."""
+"""How kernels, tuners and compiled functions pickle and copy: by name, as functions do, if their
+module has them under that name."""
 
 import importlib
 
 
 def _named(obj):
-    """What the module of the object has under its name, or None."""
+    """The object that its module has under its name, or None."""
     try:
         found = importlib.import_module(obj.__module__)
         for part in obj.__qualname__.split("."):
@@ -22,8 +22,8 @@ def _kernel(fn, options):
 
 
 def reduce(k):
-    """Of a Kernel. One that no module has is made again of its function, which must have a name of its own
-    then."""
+    """How a Kernel is pickled. One that is not in a module is made again from its function, which must then
+    have a name of its own."""
     if k.__self__ is not None:
         return getattr, (k.__self__, k.fn.__name__)
     found = _named(k)
@@ -35,6 +35,6 @@ def reduce(k):
 
 
 def by_name(obj, make):
-    """Of anything else that stands for a function: its name if that is what its module has there, else what
-    `make` gives."""
+    """How any other object that stands for a function is pickled: by name if its module has the object under
+    that name, else by the result of `make`."""
     return obj.__qualname__ if _named(obj) is obj else make()

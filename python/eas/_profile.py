@@ -1,4 +1,4 @@
-"""`eas.profile` and `eas.explain`: where time goes, and why a kernel was compiled again."""
+"""`eas.profile` and `eas.explain`: how long launches take, and why a kernel was compiled again."""
 
 import collections
 import functools
@@ -86,7 +86,7 @@ class profile:
 
 
 def _share(roofline):
-    """Above what memory gives, data came from the caches."""
+    """The share as text; above what memory allows, data came from the caches."""
     return "in cache" if roofline > 1.0 else f"{roofline:.0%}"
 
 
@@ -154,7 +154,7 @@ def _facts(ck):
 
 
 def _nearest(one, others):
-    """The differences to the specialisation that differs least, the latest of equals."""
+    """The differences to the specialisation that differs least; of several, the latest one."""
     mine = _facts(one)
     found = [[(n, f[n], v) for n, v in mine.items() if f[n] != v] for f in map(_facts, others)]
     return min(reversed(found), key=len)

@@ -83,8 +83,8 @@ def _calls_others(code, names, cells):
 
 
 def _calls_methods(code, names):
-    """May it call a method of an argument: is there an attribute that neither a module nor a traced value
-    has?"""
+    """May the code call a method of an argument: is there an attribute that neither a module nor a traced
+    value has?"""
     return any(n not in names and n not in _METHODS and not hasattr(mk, n) and not hasattr(builtins, n) for n in code.co_names)
 
 
@@ -121,7 +121,7 @@ def _code(node, fn):
 
 
 def _strip(node):
-    """Without what is evaluated where a function is defined."""
+    """Removes the parts of a definition that are evaluated where the function is defined."""
     a = node.args
     a.defaults, a.kw_defaults = [], [None] * len(a.kwonlyargs)
     if isinstance(node, ast.FunctionDef):
@@ -145,17 +145,17 @@ _originals = weakref.WeakKeyDictionary()  # rewritten code -> the code of the us
 
 
 def original(code):
-    """The code that the user's function was compiled to."""
+    """The code object to which the user's function was compiled."""
     return _originals.get(code, code)
 
 
-# (id of a code, is it for _interpret, names of meta parameters) -> the code, and the rewritten one or None:
-# as it is. Codes of other files may be equal.
+# (id of a code, is it for _interpret, names of meta parameters) -> the code, and the rewritten one, or None
+# if it stays as it is. The id is part of the key because codes of different files may be equal.
 _codes = {}
 
 
 def _rewritten(fn, live=False, known=()):
-    """known: names of parameters that are Python's own values."""
+    """The rewritten code of fn, or None. known: names of parameters that hold Python's own values."""
     code = fn.__code__
     have = _codes.get((id(code), live, known))
     if have is not None:
@@ -194,7 +194,7 @@ def _pair_up(made, code):
 
 
 def helper(fn):
-    """What is called for a helper: a function rewritten, or None: it is called as it is."""
+    """The function to call in place of a helper: rewritten, or None if it is called as it is."""
     marked = getattr(fn, "_eas_helper", None)
     if marked is not None:
         return _flow.call(marked)
@@ -205,13 +205,13 @@ def helper(fn):
 
 
 def _has_callables(fn):
-    """Parameters that are called: functions that were handed over."""
+    """May fn call one of its parameters? Then functions are handed to it."""
     return bool(fn.__code__.co_argcount) and "CALL" in " ".join(opcode.opname[b] for b in set(fn.__code__.co_code[::2]))
 
 
 def kernel(fn, metas, owner, live=False, known=()):
-    """The function to trace for a kernel's, or fn itself. metas: its meta arguments, owner: what it is a
-    method of, live: to be run on data, known: names of its meta parameters."""
+    """The function to trace in place of a kernel's, or fn itself. metas: its meta arguments, owner: the
+    object whose method it is, live: it will run on data, known: names of its meta parameters."""
     code = fn.__code__
     if _branches(code) or owner is not None or any(callable(m) for m in metas) or _calls_others(code, fn.__globals__, _cells(fn)) or _calls_methods(code, fn.__globals__):
         made = _rewritten(fn, live, known if owner is None else (*known, *code.co_varnames[:1]))
@@ -230,10 +230,10 @@ class _Function:
 
     def __init__(self, names, locals_, cells):
         self.globals, self.cells = names, cells
-        self.outer = set(locals_)  # names of functions around it
+        self.outer = set(locals_)  # names of the functions around it
         self.n = 0
-        self.scanned = False  # statements that need nothing are not marked
-        self.raw = 0  # `with` and `try` around
+        self.scanned = False  # set once statements are marked that need rewriting
+        self.raw = 0  # how many `with` and `try` are around the present statement
 
     # ---- a function ----
 
@@ -259,7 +259,7 @@ class _Function:
     def body(self, node):
         a = node.args
         params = [x.arg for x in (*a.posonlyargs, *a.args, *a.kwonlyargs, *([a.vararg] if a.vararg else []), *([a.kwarg] if a.kwarg else []))]
-        self.foreign = {}  # names that are not the function's own -> the word that says so
+        self.foreign = {}  # names that do not belong to the function -> the word for messages
         returns = []
         for s in _own(node.body):
             if type(s) in (ast.Global, ast.Nonlocal):
@@ -346,8 +346,8 @@ class _Function:
                     self.plan_raw(c.body)
 
     def plan_raw(self, stmts):
-        """Inside `with`, `try` and `match` the jumps out of it are Python's own; loops there are planned for
-        themselves."""
+        """Jumps out of `with`, `try` and `match` stay Python's own; loops inside them are planned
+        separately."""
         for s in ast.walk(ast.Module(stmts, [])):
             if type(s) in (ast.For, ast.While) and not hasattr(s, "_eas"):
                 s._eas = inner = _Loop(self.temp()[4:])
@@ -456,7 +456,8 @@ class _Function:
                     out.append(_at(ast.Expr(_call("_eas_flow", "refuse", [_const(what, s)], s)), s))
         self.fields(s)
         out.append(s)
-        if t is ast.Delete:  # loops and branches pass it on: it is bound to what says that it is not
+        # loops and branches carry the name on, so it is bound to an object that says that it has no value
+        if t is ast.Delete:
             out += [_set(n, _call("_eas_flow", "undefined", [_const(n, s)], s), s) for n in _stored(s, {}) if n not in self.foreign]
         return out
 
@@ -475,7 +476,7 @@ class _Function:
         return out or [_at(ast.Pass(), s)]
 
     def written(self, *parts):
-        """The names that these statements assign and that are the function's own, in the order of the source.
+        """The names that these statements assign and that belong to the function, in the order of the source.
         """
         names = {}
         for p in parts:
@@ -514,7 +515,7 @@ class _Function:
     def branch(self, s, body, orelse, may, loop, depth, raw=False, known=False):
         names = self.written(body, orelse)
         (read1, have1), (read2, have2) = _live_in(body, ()), _live_in(orelse, ())
-        both = (have1 & have2) - read1 - read2  # what they held before does not matter
+        both = (have1 & have2) - read1 - read2  # both sides assign these before they read them: the old value does not matter
         more = [f for f in self.flags(may, loop) if f in self.guards and not (self.raw and f == "_eas_ret")]
         if "r" in may and self.values and not self.raw:
             more.append("_eas_rv")
@@ -583,8 +584,8 @@ class _Function:
         return out
 
     def spelled(self, s):
-        """Is it `for k in mk.range(...)` or `for _ in mk.while_(...)`, which nothing leaves early? That is
-        the kernel's own loop already."""
+        """Is it a `for k in mk.range(...)` or `for _ in mk.while_(...)` that is never left early? Then it is
+        already a loop of the kernel."""
         f = s.iter.func if type(s.iter) is ast.Call else None
         name = getattr(f, "attr", getattr(f, "id", ""))
         if name not in ("range", "while_") or (name == "range" and type(f) is ast.Name and f.id not in self.local and self.globals.get("range", range) is range):
@@ -616,7 +617,7 @@ class _Function:
         return out
 
     def inner(self, node):
-        """A function inside this one."""
+        """Rewrites a function inside this one."""
         node.decorator_list = [self.expr(d) for d in node.decorator_list]
         self.fields(node.args)
         if any(type(n) in (ast.Yield, ast.YieldFrom) for n in _own(node.body, True)):
@@ -674,13 +675,13 @@ class _Function:
         for f in ("elt", "key", "value"):
             if hasattr(e, f):
                 setattr(e, f, self.expr(getattr(e, f)))
-        for g in e.generators:  # what is iterated over may hold no assignment expression
+        for g in e.generators:  # the iterated expression may not contain assignment expressions
             g.ifs = [self.expr(x) for x in g.ifs]
         self.local = saved
         return e
 
     def is_ours(self, f):
-        """May it be a function that is to be rewritten?"""
+        """May it be a function that has to be rewritten?"""
         root = f
         while type(root) is ast.Attribute:
             root = root.value

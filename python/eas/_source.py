@@ -10,12 +10,12 @@ import os
 import time
 import types
 
-_START = time.time()  # a file that is newer may not hold what was imported
+_START = time.time()  # a file that is newer may differ from the code that was imported
 
 
 def _last_line(code):
-    """The last line that an instruction begins on; what follows is indented further than the definition, and
-    found by that."""
+    """The last line on which an instruction begins. Lines after it that belong to the definition are found by
+    their indentation, which is deeper than that of the definition."""
     last = max((line or 0 for _, _, line in code.co_lines()), default=0)
     return max([last, *(_last_line(c) for c in code.co_consts if isinstance(c, types.CodeType))])
 
@@ -74,16 +74,16 @@ def _lambda(code):
 
 
 def _is_older(name):
-    """Was the file there as it is before this process began? Then it is what was imported."""
+    """Was the file last changed before this process began? Then it is the one that was imported."""
     try:
         return os.stat(name).st_mtime < _START
     except OSError:
-        return True  # no file: what linecache has was given to it with the code
+        return True  # there is no file: the lines in linecache were stored together with the code
 
 
 def _is_in_file(code, fn):
-    """Is it what the file holds now? Compiled whole: how a call is compiled depends on what the module
-    imports."""
+    """Is the code the one that the file holds now? The file is compiled as a whole, since the code of a call
+    depends on the imports of the module."""
     waiting = [compile("".join(linecache.getlines(code.co_filename, fn.__globals__)), code.co_filename, "exec", flags=code.co_flags & 0x1FF0000, dont_inherit=True)]
     while waiting:
         c = waiting.pop()

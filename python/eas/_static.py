@@ -1,4 +1,4 @@
-"""What of a kernel's syntax tree a traced value may decide: one walk, before anything is rewritten.
+"""Which parts of a kernel's syntax tree a traced value may decide: one walk, before anything is rewritten.
 
 A name may hold traced values if it is a run-time parameter, or if anything that may be traced is assigned to
 it anywhere in the function. A statement needs rewriting if a condition in it may be traced (or what a `for`
@@ -8,7 +8,7 @@ which nothing needs rewriting is traced as it was written."""
 import ast
 import builtins
 
-# Builtins that give Python values of Python values, and decide nothing by themselves.
+# Builtins that give Python values for Python values and do not decide anything.
 _PLAIN = frozenset("abs bool dict divmod enumerate float getattr hasattr int isinstance issubclass len list max min pow range reversed round set sorted str sum tuple type zip".split())
 _CONTAINERS = frozenset(n for t in (list, dict, set, str, tuple) for n in dir(t))  # their methods give what they hold
 _SIMPLE = frozenset((ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return))
@@ -16,7 +16,7 @@ _LEAVES = (ast.Constant, ast.Pass, ast.Break, ast.Continue, ast.Global, ast.Nonl
 
 
 def _pairs(s):
-    """Targets with what is assigned to them; a, b = x, y one by one."""
+    """The targets of an assignment with their values; a, b = x, y gives two pairs."""
     x, v = s.targets[0], s.value
     if len(s.targets) == 1 and type(x) is ast.Tuple and type(v) is ast.Tuple and len(x.elts) == len(v.elts) and not any(type(e) is ast.Starred for e in (*x.elts, *v.elts)):
         return zip(x.elts, v.elts)
@@ -24,15 +24,15 @@ def _pairs(s):
 
 
 class Scan:
-    """marked: may a traced value decide anything, or is a function of the user's called? Statements for which
-    it does have `_eas_marked`."""
+    """marked: may a traced value decide anything, or is a function of the user's called? The statements in
+    question get the attribute `_eas_marked`."""
 
     def __init__(self, traced, locals_, names, ours, methods):
         self.traced = set(traced)  # names
         self.locals = set(locals_)
         self.globals, self.ours, self.methods = names, ours, methods
-        self.assigned = []  # (names, names read, may it be traced anyway)
-        self.conditions = []  # (statement, names read, may it be traced anyway)
+        self.assigned = []  # (names, names that are read, may the value be traced in any case)
+        self.conditions = []  # (statement, names that are read, may the value be traced in any case)
         self.marked = False
         self.stmt = None
         self.seen, self.kept = set(), {}  # names that the present statement or condition reads and assigns, for _rewrite._names_of
@@ -108,7 +108,7 @@ class Scan:
     def loop(self, s):
         it = s.iter
         spelled = type(it) is ast.Call and type(it.func) is ast.Attribute and it.func.attr in ("range", "while_") and not self.ours(it.func)
-        if spelled:  # the kernel's own loop; what leaves it early must be rewritten
+        if spelled:  # the kernel's own loop; a statement that leaves it early must be rewritten
             self.expr(it, set())
             self.store(s.target, (), True)
             if any(type(x) in (ast.Break, ast.Continue, ast.Return) for y in s.body for x in ast.walk(y)):
@@ -130,7 +130,7 @@ class Scan:
                 self.store(x, reads, anyway, keep)
         elif t is ast.Starred:
             self.store(target.value, reads, anyway, keep)
-        else:  # an element or attribute: what it belongs to may hold it from now on
+        else:  # an element or attribute: the object that it belongs to may hold the value from now on
             held = set()
             self.expr(target, held)
             self.assigned.append((tuple(held), reads, anyway))
@@ -145,7 +145,7 @@ class Scan:
         return reads, anyway
 
     def decided(self, e, reads):
-        """An operand that decides something."""
+        """An operand whose truth decides something."""
         own, anyway = self.condition(e)
         reads |= own
         return anyway
@@ -168,7 +168,7 @@ class Scan:
         if t is ast.Compare:
             if len(e.ops) > 1:
                 return any([self.decided(x, reads) for x in (e.left, *e.comparators)])
-            if type(e.ops[0]) in (ast.Is, ast.IsNot):  # never asks the value
+            if type(e.ops[0]) in (ast.Is, ast.IsNot):  # `is` never evaluates the value
                 self.expr(e.left, set())
                 self.expr(e.comparators[0], set())
                 return False
@@ -217,11 +217,11 @@ class Scan:
             anyway |= self.expr(x.value, own)
         if mine:
             self.mark(self.stmt)
-            self.assigned.append((tuple(own), own, anyway))  # one argument may be put into another
+            self.assigned.append((tuple(own), own, anyway))  # the call may store one argument in another
         if type(f) is not ast.Name:
             held = set()
             self.expr(f, held)
-            if held and (own or anyway):  # a method may keep what it is given
+            if held and (own or anyway):  # a method may store its arguments
                 self.assigned.append((tuple(held), own, anyway))
             reads |= held
         reads |= own

@@ -24,7 +24,7 @@ from . import _eas
 from ._eas import DType, Kernel, Tensor
 from ._float8 import Float8Array, bytes_of, format_of
 
-SHAPE, INDEX = 1, 2  # what of an array a kernel asks for: its shape; its elements by indices
+SHAPE, INDEX = 1, 2  # how a kernel uses an array: its shape; its elements by indices
 _CONSTANTS = (str, bytes, type(None), DType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial, Kernel)
 
 
@@ -95,7 +95,7 @@ def _parts(name, o):
         return np.empty(0, o.dtype), shape, None, 0
     strides = tuple(s // item for s in strides)
     origin = sum((n - 1) * -s for n, s in zip(shape, strides) if s < 0)
-    if origin:  # from the element with the lowest address on
+    if origin:  # counted from the element with the lowest address
         o = np.asarray(o)[tuple(slice(None, None, -1) if s < 0 else slice(None) for s in strides)]
     return _tensor(o).memory(), shape, strides, origin
 
@@ -174,7 +174,8 @@ def _apart(name, o, flags, names, flat):
 
 
 def _argument(name, o, flags, names, flat):
-    if o is None or isinstance(o, (str, bytes, DType)):  # inside structs only: by themselves they are mistakes, which binding names
+    # allowed inside structs only: as arguments they are mistakes, which binding reports
+    if o is None or isinstance(o, (str, bytes, DType)):
         names.append(name)
         flat.append(o)
         return ("p",)
@@ -193,8 +194,8 @@ def _unique(names):
 
 
 def expand(names, objs, flags):
-    """(key, names of the parts, the parts) of run-time arguments. flags: per argument, what is asked of it as
-    an array."""
+    """(key, names of the parts, the parts) of run-time arguments. flags: per argument, how the kernel uses it
+    as an array."""
     made, flat = [], []
     key = tuple(_argument(n, o, f, made, flat) for n, o, f in zip(names, objs, flags))
     return key, _unique(made), flat
@@ -209,7 +210,7 @@ def _flags(spec):
 
 
 def expand_all(names, objs, keys, kernel):
-    """The same through all inner kernels."""
+    """expand for a kernel and all its inner kernels."""
     for key in keys:
         flags = [_flags(s) for s in key]
         got, made, flat = expand(names, objs, flags)
@@ -242,13 +243,13 @@ def _together(spec, symbols):
 
 
 def rebuild(key, symbols):
-    """The arguments of the body, of the symbols of the parts."""
+    """The arguments of the body, built from the symbols of the parts."""
     symbols = iter(symbols)
     return tuple(_together(s, symbols) for s in key)
 
 
 def constants(key):
-    """Functions and the like among the arguments: what they read is captured, too."""
+    """Functions and the like among the arguments: the values that they read are guarded, too."""
     out = []
 
     def walk(spec):

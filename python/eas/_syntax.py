@@ -37,7 +37,7 @@ def _set(name, value, at):
 
 
 def _unpack(names, value, at):
-    """(a, b) = value; a mere call if there are none."""
+    """The statement (a, b) = value; only the call if there are no names."""
     return _at(ast.Assign([_tuple(names, ast.Store(), at)], value), at) if names else _at(ast.Expr(value), at)
 
 
@@ -54,7 +54,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 _NOTHING = (frozenset(), ())
-# Methods that decide nothing: of traced values, and of Python's containers.
+# Methods of traced values and of Python's containers, which do not decide anything.
 _METHODS = frozenset(n for t in (mk.Value, mk.Buffer, list, dict, set, str, tuple) for n in dir(t)) | {"set", "value"}
 
 
@@ -181,7 +181,7 @@ def _jump(s):
 
 
 def _jumps(stmts):
-    """The same of statements one after the other."""
+    """(jumps that a list of statements may do, whether it surely does one)."""
     may = _NONE
     for s in stmts:
         m, surely = _jump(s)

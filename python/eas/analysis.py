@@ -1,4 +1,4 @@
-"""What analysis finds about IR."""
+"""Properties of a kernel that analysis of its IR finds."""
 
 __all__ = ["block_size", "launch_mode", "program_axes", "reads", "writes"]
 

@@ -33,7 +33,7 @@ class Config:
 
 
 def _runtime():
-    """Replaced here or in eas.kernel: both are honoured."""
+    """The runtime: get_runtime may be replaced in this module or in eas.kernel; both replacements count."""
     return get_runtime() if get_runtime is not _own_get_runtime else _kernel.get_runtime()
 
 
@@ -137,7 +137,8 @@ class Autotuner:
         return good, bad
 
     def _measure(self, bound, options, key):
-        """Seconds of each config, -1 for those that cannot run. What the disk knows is not measured again."""
+        """Seconds of each config, -1 for those that cannot run. Timings that are on disk are not measured
+        again."""
         runtime = _runtime()
         device = runtime.device if isinstance(runtime, Runtime) else None
         good, _ = self._candidates(bound, options, device)
@@ -157,7 +158,8 @@ class Autotuner:
             saved.put_back()
             if device:
                 _eas.tune_store(made[0], device, text, max(known[i], 1e-12))
-                known[i] = _eas.tune_load(made[0], device, text) or known[i]  # another process may have been quicker: its time counts for both
+                # another process may have measured this config meanwhile: its time counts for both
+                known[i] = _eas.tune_load(made[0], device, text) or known[i]
         _progress(self.__name__, len(cold), len(cold))
         for i, t in known.items():
             times[i] = t
@@ -197,8 +199,8 @@ class Autotuner:
 
 
 class _Saved:
-    """Copies of the arguments that timing would change: those named, else those that the kernel reads and
-    writes."""
+    """Copies of the arguments whose content timing would change: the named ones, else those that the kernel
+    reads and writes."""
 
     def __init__(self, made, names):
         ck, args = made[0], made[1]
@@ -226,7 +228,7 @@ def _copy(x):
 
 
 def _compile_all(cold, device):
-    """In parallel: compiling holds no lock."""
+    """Compiles in parallel: compiling holds no lock."""
     from concurrent.futures import ThreadPoolExecutor
 
     def prepare(made):
@@ -238,7 +240,7 @@ def _compile_all(cold, device):
 
 
 def _progress(name, done, total):
-    """A line on a terminal that is gone when all is done."""
+    """A line of progress on a terminal, which is cleared when all is done."""
     if not total or os.environ.get("EAS_PROGRESS") == "0" or not sys.stderr.isatty():
         return
     line = f"eas: tuning {name}: {done}/{total} [{'#' * (20 * done // total):20}]"

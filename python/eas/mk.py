@@ -5,7 +5,7 @@ from . import _eas
 
 globals().update(_eas.mk)
 
-# A Python loop over meta values unrolls by itself; the name says that it is meant.
+# A Python loop over meta values is unrolled in any case; the name says that this is intended.
 static_range = __builtins__["range"] if isinstance(__builtins__, dict) else __builtins__.range
 
 # NumPy's names of the dtypes, and what users of other kernel languages look for.

@@ -20,11 +20,12 @@
 /* ---- status.c ---- */
 /* Sets this thread's message and returns st. */
 eas_status base_fail(eas_status st, const char *fmt, ...) BASE_PRINTF(2, 3);
-/* The same about a line of the user's source, which the message begins with; file NULL: not known. */
+/* base_fail with the line of the user's source that the failure is about, with which the message begins; file
+ * NULL: not known. */
 eas_status base_fail_at(eas_status st, const char *file, uint32_t line, const char *fmt, ...)
     BASE_PRINTF(4, 5);
 eas_status base_vfail_at(eas_status st, const char *file, uint32_t line, const char *fmt, va_list ap);
-/* A failure as a value: for one that comes to light later, or on another thread. */
+/* A failure as a value: kept to be reported later, or on another thread. */
 typedef struct base_error {
     eas_status status; /* EAS_OK: there is none */
     uint32_t line;
@@ -32,7 +33,7 @@ typedef struct base_error {
     char message[4096];
 } base_error;
 void base_error_keep(base_error *e, eas_status st); /* this thread's last failure, whose status is st */
-/* it is this thread's last failure now; returns its status */
+/* makes it this thread's last failure; returns its status */
 eas_status base_error_raise(const base_error *e);
 eas_status base_fail_oom(size_t bytes);
 
@@ -71,13 +72,13 @@ void str_add(str *s, const char *fmt, ...) BASE_PRINTF(2, 3);
 void str_vadd(str *s, const char *fmt, va_list ap);
 void str_put(str *s, const char *p, size_t n);
 void str_free(str *s);
-/* Hands the text over (malloc'ed) or fails with ERR_MEMORY. */
+/* Gives the caller the text (malloc'ed), or fails with ERR_MEMORY. */
 eas_status str_take(str *s, char **out);
 /* The shortest decimal that reads back to the same double (float, if single): "1.5", "inf", "-0.0", "nan". */
 void str_add_double(str *s, double v, bool single);
 
-/* Public functions begin with these: a NULL where an object must be is the caller's mistake, and no reason to
- * crash. NEED_ is for functions that return nothing. */
+/* Public functions begin with these macros: passing NULL for an object is the caller's mistake, and no reason
+ * to crash. NEED_ is for functions that return nothing. */
 eas_status base_null(const char *fn, const char *what);
 #define NEED(p, otherwise) \
     do { \
@@ -120,11 +121,11 @@ uint16_t f32_to_bf16(float f);
 uint16_t f64_to_bf16(double d);
 
 /* ---- env.c ---- */
-/* getenv, but for programs that run with more rights than who started them (setuid): these are not told what
- * to load by the environment. */
+/* getenv, except in programs that run with more rights than the user who started them (setuid): there the
+ * environment must not decide what is loaded. */
 const char *base_env(const char *name);
-/* Where a module of the library lies: what the variable says, else name beside the library itself; "" if that
- * is not known. */
+/* The path of a module of the library: the value of the variable, else `name` beside the library itself; ""
+ * if that is not known. */
 void base_module_path(const char *variable, const char *name, char *out, size_t size);
 
 /* ---- fork.c: no fork happens while a thread is inside one of these ---- */
@@ -132,7 +133,7 @@ void base_module_path(const char *variable, const char *name, char *out, size_t 
  * the host program's lock, not for work to be done. */
 void base_lock(pthread_mutex_t *m);
 void base_unlock(pthread_mutex_t *m);
-/* The same without a lock of its own. They nest. */
+/* Keeps forks out without taking a lock: fork_hold and fork_release nest. */
 void fork_hold(void);
 void fork_release(void);
 
@@ -158,9 +159,9 @@ static inline void base_relax(void)
     __asm__ volatile("yield");
 #endif
 }
-/* For starting threads of our own: signals stay with the threads of the host program, but for faults, which
- * are the thread's that makes them: blocked, they would end the process without a word from the host's
- * handler. */
+/* For starting threads of our own. It blocks all signals, so that they are delivered to the threads of the
+ * host program, but those of faults, which go to the thread that causes them: if they were blocked, a fault
+ * would end the process without the host's handler being called. */
 void pool_block_signals(void *old); /* a sigset_t: the mask before */
 int pool_size(void); /* EAS_NUM_THREADS, or the CPUs this process may use */
 

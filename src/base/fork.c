@@ -6,10 +6,10 @@
  *
  * Each thread counts in a word of its own how many locks it is inside; the fork raises a flag and looks at
  * all the words. A lock therefore costs a store and a load more than a plain one. Two rules keep this free of
- * deadlock: whoever is inside never waits for anything but another of these locks (least of all for the host
- * program's own lock, Python's GIL, which the thread that forks may hold), and the fork waits for a bounded
- * time only: a thread that is still inside then, such as one that compiles a very large kernel, loses its
- * locks in the child, where they are made anew.
+ * deadlock: a thread that is inside a lock never waits for anything but another of these locks (least of all
+ * for the host program's own lock, Python's GIL, which the thread that forks may hold), and the fork waits
+ * for a bounded time only: a thread that is still inside then, such as one that compiles a very large kernel,
+ * loses its locks in the child, where they are made anew.
  */
 #include "base.h"
 
@@ -109,7 +109,7 @@ static void hook(void)
     pthread_atfork(before, in_parent, in_child);
 }
 
-/* A thread that F does not know yet is outside, so waiting for F.lock is waiting for a fork. */
+/* A thread that F does not know yet is not inside a lock, so waiting for F.lock is waiting for a fork. */
 static void meet(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -125,12 +125,12 @@ static void meet(void)
     pthread_setspecific(F.ending, &own);
 }
 
-/* ---- going in ---- */
+/* ---- entering a lock ---- */
 
 static void set_depth(int n) { atomic_store_explicit(&own.depth, n, memory_order_release); }
 
-/* False: a fork is going on, and this thread must step outside first. What was written before must be seen by
- * the fork, if the flag is not seen here. */
+/* False: a fork is going on, and this thread must leave before it takes a lock. If the flag is not seen here,
+ * the fork must see what this thread wrote before (its depth). */
 static bool may_stay(int depth) { return depth > 0 || !atomic_load_explicit(&forking, memory_order_relaxed); }
 
 static int go_in(pthread_mutex_t *m)

@@ -92,8 +92,8 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* A wait that is over soon or not at all: pauses, with a look at the clock now and then, since a pause takes
- * 10 to 150 cycles. False: the time is up. */
+/* A short wait: it pauses, and looks at the clock only now and then, since a pause takes 10 to 150 cycles.
+ * False: the time is up. */
 typedef struct spin {
     int64_t end; /* 0: not begun */
     int pauses;
@@ -125,8 +125,8 @@ static bool take(job *j, part *p, int64_t *first, int64_t *last)
     return *first < p->end;
 }
 
-/* Runs one slice; false when there is none left. Slices that take long are cut, so that an interrupt is seen
- * soon. */
+/* Runs one slice; false when there is none left. If a slice takes long, later ones are smaller, so that an
+ * interrupt is noticed soon. */
 static bool one_slice(job *j, int worker)
 {
     int64_t first = 0, last = 0;
@@ -189,8 +189,8 @@ static void *worker_main(void *arg)
     for (;;) {
         uint64_t e = wait_for_job(seen);
         atomic_fetch_add(&P.inside, 1);
-        /* the job may have been withdrawn meanwhile; the epoch tells, and inside keeps the caller waiting if
-         * not */
+        /* the job may have been withdrawn meanwhile: then the epoch has changed; if not, `inside` keeps the
+         * caller waiting */
         if (atomic_load(&P.epoch) == e)
             work(atomic_load(&P.job), id);
         atomic_fetch_sub(&P.inside, 1);
@@ -258,7 +258,8 @@ static void offer(job *j)
     }
 }
 
-/* Slices of others may take long: poll is asked meanwhile. False: it wants to stop. */
+/* Withdraws the job and waits until no worker is inside it. Slices of the workers may take long, so poll is
+ * called meanwhile. False: poll wants to stop. */
 static bool withdraw(job *j, int (*poll)(void *), void *poll_ctx)
 {
     int64_t last = 0;
@@ -281,7 +282,7 @@ static bool withdraw(job *j, int (*poll)(void *), void *poll_ctx)
     return go_on;
 }
 
-/* The caller's part: slices like a worker's, with a look at poll now and then. */
+/* The caller's share of the work: it runs slices as a worker does, and calls poll now and then. */
 static bool work_and_poll(job *j, int (*poll)(void *), void *poll_ctx)
 {
     if (!poll) {
@@ -360,8 +361,8 @@ bool pool_run(int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t, int
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     int threads = pool_alone ? 1 : pool_size();
-    /* sixteen slices a thread even things out; never so large that a wrong guess at their cost keeps an
-     * interrupt waiting */
+    /* sixteen slices a thread even out different speeds; the limit on a slice's size keeps interrupts quick
+     * if the estimate of its cost is wrong */
     int64_t slice = n / ((int64_t)threads * 16), most = grain > INT64_MAX / 64 ? grain : 64 * grain;
     slice = slice > most ? most : slice < grain ? grain : slice;
     part parts[MAX_WORKERS];

@@ -1,5 +1,5 @@
-/* turns.c: who computes, where threads that wait for each other are more than CPUs: the devices of a mesh in
- * one process.
+/* turns.c: which threads compute when threads that wait for each other, such as the devices of a mesh in one
+ * process, are more than CPUs.
  *
  * Left to the system, four such threads on two CPUs often run three on one CPU and one on the other, until
  * its scheduler evens that out some milliseconds later, and all of them then wait for the slowest; and those

@@ -4,9 +4,11 @@
 
 #include <stdbool.h>
 
-int turn_count(void); /* the CPUs of this process, whatever EAS_NUM_THREADS says of kernels */
-void turn_take(void); /* before such a thread computes: waits, not long, until fewer than turn_count() do */
-bool turn_give(void); /* before it waits for others, or is done; false: it had none */
+int turn_count(void); /* the CPUs of this process, whatever EAS_NUM_THREADS says about kernels */
+/* called before such a thread computes: waits for a limited time until fewer than turn_count() threads
+ * compute */
+void turn_take(void);
+bool turn_give(void); /* called before it waits for others, or is done; false: it had no turn */
 void turn_after_fork(void);
 
 #endif

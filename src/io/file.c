@@ -23,8 +23,8 @@ static eas_status file_new(io_file **out)
     return EAS_OK;
 }
 
-/* The mapping is private and writable: whoever writes to a tensor over it writes to a copy of the page, never
- * to the file. */
+/* The mapping is private and writable: a write to a tensor over it goes to a copy of the page, never to the
+ * file. */
 static eas_status map(io_file *f, int fd, const char *path)
 {
     struct stat s;
@@ -150,7 +150,8 @@ void io_write_zeros(io_writer *w, size_t n)
         io_write(w, zeros, n < 64 ? n : 64);
 }
 
-/* The name is on disk only once its folder is. Some file systems cannot sync folders, and need not. */
+/* The new name is on disk only once its folder is synced. Some file systems cannot sync folders, and need
+ * not. */
 static void sync_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -59,7 +59,8 @@ static void scale_of(const uint8_t *q, int j, int *scale, int *offset)
     }
 }
 
-/* high: the fifth bits, 32 bytes, of which sub-block j has bit j; NULL: there are none. */
+/* high: the fifth bits of the numbers: bit j of each of its 32 bytes belongs to sub-block j. NULL: numbers
+ * have four bits. */
 static void decode_k(const uint8_t *p, const uint8_t *high, const uint8_t *low, float *y)
 {
     float d = half_at(p), m = half_at(p + 2);

@@ -119,7 +119,7 @@ static eas_status read_meta(reader *r, eas_weights *w, uint64_t *alignment)
     return io_add_meta(w, &m);
 }
 
-/* Sizes come with the one that lies together first. */
+/* Reads the entry of one tensor. GGUF lists sizes from the innermost dim outwards. */
 static eas_status read_info(reader *r, eas_weights *w, uint32_t file, uint64_t *offset)
 {
     io_entry e = {.file = file, .dtype = -1};

@@ -11,7 +11,8 @@ typedef struct bits {
     const uint8_t *at, *end;
     uint64_t hold;
     int n;
-    int beyond; /* zero bytes made up after the end; more than the stream's own padding: it was cut off */
+    /* zero bytes made up after the end of the stream; more than its own padding: the stream was cut off */
+    int beyond;
 } bits;
 
 static void refill(bits *b)
@@ -54,7 +55,7 @@ static bool make_code(code *c, const uint8_t *lengths, int n)
     for (int l = 1; l <= LONGEST; l++) {
         left = 2 * left - c->count[l];
         if (left < 0)
-            return false; /* more codes than there are */
+            return false; /* there are more codes of this length than bit patterns */
         at[l + 1] = (uint16_t)(at[l] + c->count[l]);
     }
     for (int i = 0; i < n; i++)
@@ -290,7 +291,7 @@ static size_t match(const uint8_t *src, size_t at, size_t from, size_t n)
 void io_deflate(const uint8_t *src, size_t n, str *out)
 {
     packer p = {.s = out};
-    /* a place + 1; without memory nothing is matched */
+    /* the last place of each hash, plus 1; if there is no memory for it, nothing is matched */
     size_t *last = calloc((size_t)1 << HASH, sizeof *last);
     put(&p, 1, 1);
     put(&p, 1, 2);

@@ -1,8 +1,8 @@
 /* io.h: tensors in files: safetensors, NumPy's npy and npz, llama.cpp's GGUF.
  *
- * A file is mapped privately and parsed; nothing but its header is read until a tensor is asked for. What
- * lies in the file as a tensor has it in memory (plain, aligned, little-endian) becomes a view of the
- * mapping; anything else (deflated, quantised, misaligned, big-endian) is decoded into memory of its own.
+ * A file is mapped privately and parsed; only its header is read until a tensor is requested. A tensor whose
+ * bytes in the file are those that it has in memory (plain, aligned, little-endian) becomes a view of the
+ * mapping; any other one (deflated, quantised, misaligned, big-endian) is decoded into memory of its own.
  * Every number of a header is checked before it is used: files come from strangers.
  *
  *   file.c         mapping files, writing them atomically
@@ -47,7 +47,8 @@ eas_status io_file_copy(const void *data, size_t n, io_file **out); /* of memory
 io_file *io_file_retain(io_file *f);
 void io_file_release(void *f);
 
-typedef struct io_writer { /* a temporary file beside the one that it becomes; sticky */
+/* a temporary file that takes the place of the real one when it is complete; sticky */
+typedef struct io_writer {
     eas_status st;
     int fd;
     uint64_t at;
@@ -58,7 +59,7 @@ typedef struct io_writer { /* a temporary file beside the one that it becomes; s
 void io_writer_begin(io_writer *w, const char *path);
 void io_write(io_writer *w, const void *data, size_t n);
 void io_write_zeros(io_writer *w, size_t n);
-/* commits if st and everything before is OK, else leaves no trace */
+/* commits if st and everything before is OK, else removes the temporary file */
 eas_status io_writer_end(io_writer *w, eas_status st);
 
 /* ---- json.c ---- */
@@ -95,10 +96,12 @@ typedef struct io_entry {
     uint8_t how;
     bool fortran, swap; /* order of the elements; big-endian */
     bool check; /* crc holds the checksum of the whole entry */
-    uint16_t type; /* of blocks: ggml's */
+    uint16_t type; /* of blocks: their type in ggml */
     uint32_t file, crc;
     uint64_t at, len; /* in the file: of the elements, or of the deflated stream */
-    uint64_t head; /* deflated: bytes before the elements; plain with a checksum: likewise, before `at` */
+    /* bytes before the elements: of a deflated entry, in the stream; of a plain one with a checksum, in the
+     * file before `at` */
+    uint64_t head;
 } io_entry;
 typedef struct io_meta {
     const char *key, *text;
@@ -119,7 +122,7 @@ eas_status io_add_meta(eas_weights *w, const io_meta *m);
 eas_status io_finish(eas_weights *w, const char *path); /* sorts; names that are there twice: ERR_VALUE */
 /* The product of the shape; ERR_VALUE if it, or its bytes, cannot be counted. */
 eas_status io_count(const char *name, int rank, const int64_t *shape, int64_t *count);
-/* elements, by their place in the file */
+/* decodes elements; first and count are counted in the order of the file */
 eas_status io_decode(eas_weights *w, const io_entry *e, int64_t first, int64_t count, void *dst);
 
 /* ---- formats ---- */
@@ -139,7 +142,8 @@ typedef struct npy_head {
     size_t size; /* of the header, all told */
 } npy_head;
 enum { NPY_MORE = 1 }; /* npy_read: the header is longer than n; head->size says how long */
-int npy_read(const uint8_t *p, size_t n, const char *name, npy_head *head); /* or an eas_status */
+/* returns NPY_MORE or an eas_status */
+int npy_read(const uint8_t *p, size_t n, const char *name, npy_head *head);
 /* type: "f4"; NULL: that of dt */
 void npy_write(str *s, eas_dtype dt, const char *type, int rank, const int64_t *shape);
 
@@ -154,7 +158,7 @@ typedef struct ggml_kind {
 const ggml_kind *ggml_find(uint32_t type); /* NULL: unknown */
 
 /* ---- save.c ---- */
-typedef struct io_item { /* what is to be written: elements in C order */
+typedef struct io_item { /* a tensor to be written, with its elements in C order */
     const char *name;
     eas_dtype dtype;
     const char *stored; /* "C64", ...: the file says so and has no last dim of pairs; else NULL */

@@ -1,4 +1,5 @@
-/* json.c: a strict reader of JSON (RFC 8259) for headers. A cursor; the caller says what should come next. */
+/* json.c: a strict reader of JSON (RFC 8259) for headers: a cursor over the text; the caller says what should
+ * come next. */
 #include "io.h"
 
 #include <stdio.h>
@@ -93,7 +94,8 @@ static int utf8_length(const char *s, const char *end)
     return c < least[n] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000) ? 0 : n;
 }
 
-/* After the backslash and the u: one character of one or two escapes. */
+/* Decodes what follows a backslash and a u: one character, written as one escape or, as a surrogate pair, as
+ * two. */
 static eas_status unicode(json *j, char **to)
 {
     int c = j->end - j->at >= 4 ? hex4(j->at) : -1;

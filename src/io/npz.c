@@ -48,7 +48,8 @@ typedef struct member {
     uint64_t packed, size, local;
 } member;
 
-/* Sizes of 2^32 - 1 stand in the zip64 field, in this order. */
+/* A size that is 2^32 - 1 is found in the zip64 field instead; the field has only such sizes, in this
+ * order. */
 static eas_status read_zip64(const zip *z, const uint8_t *x, size_t n, member *m)
 {
     while (n >= 4) {
@@ -177,7 +178,8 @@ static eas_status add_member(eas_weights *w, uint32_t file, const zip *z, member
     if (h.dtype >= 0 && m->size - h.size != (uint64_t)e.count * eas_dtype_size((eas_dtype)h.dtype))
         return base_fail(EAS_ERR_VALUE, "%s: '%s' has %llu bytes, which its shape does not give", z->path,
                          e.name, (unsigned long long)(m->size - h.size));
-    /* A deflate stream gives at most 1032 bytes for one: what says more would only make us allocate. */
+    /* A byte of a deflate stream gives at most 1032 bytes: an entry that claims more is malformed, and would
+     * make us allocate memory for nothing. */
     if (e.how == IO_DEFLATED && m->size / 1100 > m->packed)
         return base_fail(EAS_ERR_VALUE, "%s: '%s' says it has %llu bytes in %llu deflated ones", z->path,
                          e.name, (unsigned long long)m->size, (unsigned long long)m->packed);

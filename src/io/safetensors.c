@@ -151,7 +151,7 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const io_meta *)a)->key, ((const io_meta *)b)->key);
 }
 
-/* Sorts them, to find keys that are there twice. */
+/* Sorts the keys, to find those that are there twice. */
 static eas_status check_keys(const json *j, io_meta *m, uint32_t n)
 {
     qsort(m, n, sizeof *m, by_key);
@@ -186,7 +186,7 @@ static int by_place(const void *a, const void *b)
     return x->at != y->at ? (x->at < y->at ? -1 : 1) : x->len != y->len ? (x->len < y->len ? -1 : 1) : 0;
 }
 
-/* Entries from `first` on cover bytes begin to end exactly. */
+/* Checks that the entries from `first` on cover bytes begin to end without holes and overlaps. */
 static eas_status check_cover(const json *j, const eas_weights *w, uint32_t first, uint64_t begin,
                               uint64_t end)
 {
@@ -266,7 +266,7 @@ typedef struct shard_name {
     const char *name, *file;
 } shard_name;
 
-/* A shard lies beside its index: a name with a folder in it could be any file of the machine. */
+/* Shards must lie beside their index: a name with a folder in it could be any file of the machine. */
 static bool plain_name(const char *s)
 {
     return *s && !strchr(s, '/') && !strchr(s, '\\') && strcmp(s, ".") && strcmp(s, "..");

@@ -39,7 +39,8 @@ eas_status io_item_bytes(const io_item *it, const void **data, void **own, const
 {
     int64_t offset, strides[EAS_MAX_RANK];
     size_t size = eas_dtype_size(it->dtype);
-    const int rank = eas_node_rank(it->node); /* of pairs one more than the file says */
+    /* the node of a tensor of pairs has one dim more than the file says */
+    const int rank = eas_node_rank(it->node);
     *own = NULL;
     *data = "";
     if (!it->bytes)
@@ -190,7 +191,7 @@ enum {
     VERSION = 20,
     VERSION64 = 45,
     UTF8 = 0x800,
-    DOS_DATE = 0x21 /* 1980-01-01: the same bytes each time */
+    DOS_DATE = 0x21 /* 1980-01-01, so that equal tensors give equal files */
 };
 
 /* What local headers and the directory have in common, from the version to the length of the name. */
@@ -221,7 +222,8 @@ static void put_zip64(str *s, const member *m, bool local)
         put64(s, m->local);
 }
 
-/* An extra field fills up to a multiple of 64, so that stored arrays can be used where they lie. */
+/* The header is extended to a multiple of 64 by an extra field, so that stored arrays are aligned in a mapped
+ * file. */
 static void put_local(str *s, const member *m, int method, const char *name)
 {
     enum { PADDING = 0xD935 };
@@ -350,7 +352,7 @@ eas_status io_save_npz(const char *path, int n, const io_item *items, bool compr
     return io_writer_end(&w, st);
 }
 
-/* ---- any of them ---- */
+/* ---- the public functions: any format ---- */
 static bool ends_with(const char *s, const char *end)
 {
     size_t n = strlen(s), k = strlen(end);
@@ -379,7 +381,7 @@ static eas_status check_names(int n, const char *const *names)
     return st;
 }
 
-/* The item's elements are what `stored` says, if the format has that. */
+/* Makes the item one of the dtype `stored`, if the format has it. */
 static eas_status store_as(io_item *it, const char *stored, const char *path)
 {
     static const struct {

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* ---- filling ---- */
+/* ---- adding entries ---- */
 eas_status io_count(const char *name, int rank, const int64_t *shape, int64_t *count)
 {
     int64_t n = 1;
@@ -63,7 +63,7 @@ static bool ends_with(const char *s, const char *end)
     return n >= k && !strcmp(s + n - k, end);
 }
 
-/* The content decides where it can: a safetensors file begins with a length and '{'. */
+/* The format is told by the content where possible: a safetensors file begins with a length and '{'. */
 static eas_status parse(eas_weights *w, const char *path)
 {
     const io_file *f = w->files.at[0];
@@ -137,7 +137,7 @@ void eas_weights_release(eas_weights *w)
     free(w);
 }
 
-/* ---- looking ---- */
+/* ---- properties of the file and its tensors ---- */
 const char *eas_weights_format(const eas_weights *w)
 {
     NEED(w, "");
@@ -258,7 +258,7 @@ static void run_blocks(void *ctx, int64_t first, int64_t last, int worker)
         j->kind->decode(j->src + (size_t)i * j->kind->bytes, j->dst + (size_t)i * j->kind->block);
 }
 
-/* first and count are multiples of the block: rows are. */
+/* first and count are multiples of the block, since rows are. */
 static eas_status decode_blocks(const io_entry *e, const io_file *f, int64_t first, int64_t count, float *dst)
 {
     const ggml_kind *k = ggml_find(e->type);

@@ -61,9 +61,9 @@ static bool any_varies(const spread *s, const ir_insn *in)
     return false;
 }
 
-/* A load that all threads make at one place gives all of them one value, also from memory that the kernel
- * writes: where threads may write to that place without a barrier in between, the kernel has a race, and
- * any value is right. */
+/* A load that all threads make at one place gives all of them the same value, also from memory that the
+ * kernel writes: if threads could write to that place without a barrier in between, the kernel would have a
+ * race, and any value is allowed. */
 static bool varies(const spread *s, const ir_insn *in)
 {
     switch (in->op) {
@@ -151,7 +151,7 @@ static void visit(spread *s, uint32_t i)
     }
 }
 
-/* Called by the verifier before operands are checked, so it must not trust them. */
+/* The verifier calls this before it checks operands, so nothing here may rely on them. */
 static bool well_formed(const eas_ir *ir)
 {
     uint32_t depth = 0;

@@ -243,8 +243,8 @@ static void track_region(eas_builder *b, uint16_t op)
         b->open.len--;
 }
 
-/* Appends: checks types by the rule of the instruction, which also gives those of the results, keeps track
- * of open regions, and, for a live builder, runs it. */
+/* Appends an instruction: checks its operands by the rule of the instruction, which also gives the types of
+ * the results, keeps track of open regions, and, for a live builder, runs it. */
 uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres,
                   ir_type *t)
 {
@@ -255,7 +255,7 @@ uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, 
     const char *why = nargs > UINT16_MAX || nres > UINT16_MAX
                         ? "too many operands"
                         : ir_check_insn(ir, &tmp, op, args, nargs, imm, nres, t);
-    if (tmp.oom) /* then why may be missing */
+    if (tmp.oom) /* then the text in `why` may be missing */
         oom(b);
     else if (why)
         irb_fail(b, EAS_ERR_TYPE, "%s: %s", eas_op_name(op), why);

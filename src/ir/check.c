@@ -1,12 +1,12 @@
-/* check.c: what a kernel does wrong with memory: races, missing barriers, divergent barriers, uninitialised
- * and wrong elements.
+/* check.c: finds the faults of a kernel in its use of memory: races, missing barriers, divergent barriers,
+ * reads of uninitialised elements, accesses out of bounds.
  *
  * The kernel runs on the interpreter under a watch. Shadow memory remembers who touched an element last. Two
  * accesses are ordered if
  *
  *   - one program makes both, and either one thread makes both or a barrier lies between them
  *   - the program of the first passed a release fence after it, and the program of the second an acquire
- * fence before it (the atomic by which the one learned of the other is not looked at)
+ * fence before it (the atomic by which one program learned of the other is not taken into account)
  *
  * Any other two accesses race unless both read or both are atomic. Programs run one after the other, so it is
  * enough to remember a few accesses of each element: per kind of access those of two threads of the present
@@ -70,7 +70,7 @@ static bool same_place(const ir_place *a, const ir_place *b)
     return a->line == b->line && a->file == b->file && (a->line || a->insn == b->insn);
 }
 
-/* Findings of one kind at the same lines are one, counted. */
+/* Findings of one kind at the same lines are counted as one. */
 static void found(struct ir_checker *c, eas_finding_kind kind, uint32_t buf, int64_t index, touch a, touch b)
 {
     ir_finding f = {
@@ -147,7 +147,7 @@ static bool written(const cell *e, uint32_t program)
            (e->kind[ATOMIC].now[0].insn && e->kind[ATOMIC].now[0].program == program);
 }
 
-/* Threadgroup memory is each program's own. */
+/* Threadgroup memory belongs to one program: accesses of earlier programs do not count. */
 static void forget_others(cell *e, uint32_t program)
 {
     for (int k = 0; k < NKINDS; k++)
@@ -155,7 +155,7 @@ static void forget_others(cell *e, uint32_t program)
             e->kind[k] = (past){0};
 }
 
-/* What an instruction does to the memory that it touches. */
+/* The kind of access that an instruction makes to memory. */
 static int kind_of(const ir_insn *in)
 {
     return ir_is_atomic(in) ? ATOMIC : ir_rows[in->op].flags & IR_EFFECT ? WRITE : READ;
@@ -196,8 +196,8 @@ static void on_access(watch *w, const run *r, uint32_t insn, uint32_t buf, int64
 
 static bool all_equal(const uint8_t *active, int64_t n) { return !memchr(active, !active[0], (size_t)n); }
 
-/* The instruction that parted the threads: the outermost region that all enter together or not at all, and
- * not all go on in. */
+/* The instruction at which the threads diverged: the outermost region that all threads of the group entered
+ * together, or did not enter, and that some of them left. */
 static uint32_t parting(const run *r)
 {
     for (uint32_t d = r->depth; d-- > 0;)
@@ -247,8 +247,8 @@ static bool add_pages(struct ir_checker *c, shadow *s)
     return s->page != NULL;
 }
 
-/* Arguments that overlap share a shadow; its cells are as small as their smallest element, and single
- * bytes where they are not aligned. */
+/* Arguments whose memory overlaps share a shadow; a cell is as large as their smallest element, or a byte if
+ * they are not aligned to it. */
 static bool join(struct ir_checker *c, uint64_t lo, uint64_t hi, uint32_t size)
 {
     shadow s = {.lo = lo, .hi = hi, .grain = size};
@@ -264,7 +264,7 @@ static bool join(struct ir_checker *c, uint64_t lo, uint64_t hi, uint32_t size)
         s.lo = o->lo < s.lo ? o->lo : s.lo;
         s.hi = o->hi > s.hi ? o->hi : s.hi;
         *o = c->shadows[--c->nshadows];
-        i = 0; /* it may reach others now */
+        i = 0; /* the joined range may overlap others now */
     }
     c->shadows[c->nshadows++] = s;
     return true;

@@ -1,13 +1,14 @@
 /* checked.c: a kernel with its accesses guarded, and one without its asserts.
  *
- * ir_checked: every access, or every one at a place that rests on data, asks `bounds` first; used when a
- * launch cannot be proved to stay inside. ir_unasserted: what runs unless a launch debugs.
+ * ir_checked: every access, or every one whose offset depends on data, is preceded by a `bounds` test; it
+ * runs if a launch cannot be proved to stay inside its arguments. ir_unasserted: the kernel without asserts,
+ * which runs unless a launch debugs.
  */
 #include "ir.h"
 
 typedef struct checker {
     ir_rewrite w;
-    /* of the newest guard in this region: an element that is changed is asked for once */
+    /* the newest guard in this region: an element that is read and then written is checked once */
     uint32_t last[3], verdict;
 } checker;
 
@@ -88,7 +89,8 @@ static uint32_t next_access(const eas_ir *ir, uint32_t i)
     return i;
 }
 
-/* The accesses of ir that need a guard, if they are one for one those of `proved`; NULL: all of them. */
+/* The accesses of ir that need a guard. NULL: all of them do, because nothing was proved or because the
+ * accesses of `proved` do not correspond to those of ir one to one. */
 static const bool *doubtful(const eas_ir *ir, const eas_ir *proved, arena *mem)
 {
     const bool *here = proved ? ir_by_data(ir, mem) : NULL, *there = here ? ir_by_data(proved, mem) : NULL;

@@ -21,7 +21,7 @@ static const ir_insn *product(const contractor *c, uint32_t v)
     return d && d->op == IR_MUL && c->uses[v] == 1 ? d : NULL;
 }
 
-/* The product must stand in the same region as the sum: else it would be computed anew each time round. */
+/* The product must be in the same region as the sum: otherwise it would be computed again in each round. */
 static bool same_region(const ir_insn *from, const ir_insn *to)
 {
     for (const ir_insn *in = from; in < to; in++)

@@ -1,16 +1,15 @@
 /* demand.c: loads read only what some store needs.
  *
  * A kernel may mask its stores but not the loads that feed them. Rows beyond the end of a matrix are then
- * computed from whatever memory lies there, and the results are not stored. Nothing of it can be seen, so it
- * is no error.
- * Where a launch cannot be proved to stay inside its arguments, this form of the kernel runs: every load (and
- * block dot) also takes the mask of the stores that its lanes end up in.
+ * computed from whatever memory lies there, and the results are not stored. This has no visible effect, so it
+ * is no error. If a launch cannot be proved to stay inside its arguments, this form of the kernel runs: every
+ * load (and block dot) also takes the mask of the stores to which its lanes contribute.
  *
  * Going backwards from stores, each value gets the condition under which a lane of it is needed, as an
- * expression over masks and enclosing branches (`want`): element by element it passes to the operands, across
- * a reduction it spreads over the reduced axis, around a loop it goes on if the loop does not change it.
- * Where lanes mix in any other way, everything is needed. The condition may be computed after the load; it is
- * made anew in front of it if it consists of nothing but pure instructions on values that exist there.
+ * expression over masks and enclosing branches (`want`). Element-wise instructions pass the condition to
+ * their operands, a reduction spreads it over the reduced axis, and a loop passes it on if it does not change
+ * it. Where lanes mix in any other way, all lanes are needed. The condition may be computed after the load;
+ * it is made anew in front of it if it consists of nothing but pure instructions on values that exist there.
  * Otherwise the load stays as it is.
  */
 #include "ir.h"
@@ -27,7 +26,7 @@ typedef enum want_kind {
 typedef struct want {
     want_kind kind;
     uint32_t v;  /* WANT_MASK */
-    ir_type t;   /* bool, of the shape of what is wanted */
+    ir_type t;   /* bool, in the shape of the value whose lanes are needed */
     int size;
     const struct want *a, *b;
 } want;
@@ -76,7 +75,8 @@ static const want *mask_want(demander *d, uint32_t v)
     return make(d, (want){.kind = WANT_MASK, .v = v, .t = ir_typeof(d->w.from, v)});
 }
 
-/* The same in another shape: one condition for all lanes. What does not fit is everything. */
+/* The same condition in another shape. It is spread if it is one condition for all lanes; if the shapes do
+ * not fit, all lanes are needed. */
 static const want *shaped(demander *d, const want *w, ir_type t)
 {
     if (!w || w->kind == WANT_ALL || same_shape(w->t, t))
@@ -99,7 +99,7 @@ static const want *both(demander *d, const want *x, const want *y)
     return make(d, (want){.kind = WANT_AND, .t = x->t, .a = x, .b = y});
 }
 
-/* Does x hold wherever y does? y is x with further conditions, or one of x's alternatives. */
+/* Does x hold wherever y does? True if y is x with further conditions, or one of x's alternatives. */
 static bool covers(const want *x, const want *y)
 {
     if (equal(x, y))
@@ -182,7 +182,7 @@ static void loop_needs(demander *d, const ir_insn *op, const ir_insn *end)
     }
 }
 
-/* The lanes of a reduction's operand: all along the axis, of results that are needed. */
+/* The lanes of a reduction's operand that are needed: all lanes along the axis whose result is needed. */
 static const want *along(demander *d, const want *w, ir_type t, int axis)
 {
     if (!w || w->kind == WANT_ALL || !w->t.rank)
@@ -193,7 +193,8 @@ static const want *along(demander *d, const want *w, ir_type t, int axis)
     return make(d, (want){.kind = WANT_BROADCAST, .t = ir_with_dtype(t, EAS_BOOL), .a = w});
 }
 
-/* Before a broadcast: known where the condition itself was spread in the same way. */
+/* The condition for the operand of a broadcast: known if the condition itself was broadcast in the same
+ * way. */
 static const want *before_broadcast(demander *d, const want *w, ir_type from)
 {
     if (!w || w->kind == WANT_ALL)
@@ -301,7 +302,7 @@ static void find_under(demander *d)
     }
 }
 
-/* False: no condition settles, so everything is needed. */
+/* Repeats the walk until no condition changes. False: it does not settle, so every lane counts as needed. */
 static bool find_needs(demander *d)
 {
     for (int round = 0; round < MAX_ROUNDS; round++) {
@@ -314,7 +315,7 @@ static bool find_needs(demander *d)
     return false;
 }
 
-/* ---- the kernel with those masks ---- */
+/* ---- building the kernel with these masks ---- */
 
 static bool clonable(const demander *d, uint32_t v, int depth)
 {
@@ -375,7 +376,7 @@ static void masked_load(demander *d, const ir_insn *in, const want *w)
     d->w.map[in->res] = irb_insn(d->w.b, IR_LOAD, a, 4, 0, 1, &r);
 }
 
-/* Lanes that nothing needs take no steps. */
+/* Lanes that nothing needs take no steps: their K becomes 0. */
 static void masked_dot(demander *d, const ir_insn *in, const want *w)
 {
     uint32_t a[7], mask = make_want(d, w);
@@ -399,7 +400,7 @@ static void copy(demander *d, uint32_t i)
     }
     for (int k = 0; k < in->nres; k++)
         d->visible[in->res + (uint32_t)k] = true;
-    /* what a region made is gone after it; its closer's results stay */
+    /* values made in a region cannot be used after it; the results of its closer can */
     if (in->op == IR_ELSE || ir_closes(in->op))
         for (uint32_t k = d->at.opener[i]; k < i; k++)
             for (int j = 0; j < d->w.from->insns[k].nres; j++)

@@ -42,7 +42,7 @@ static int64_t f16_bits(float f) { return f32_to_f16(f); }
 static float bits_bf16(int64_t s) { return bf16_to_f32((uint16_t)s); }
 static int64_t bf16_bits(float f) { return f32_to_bf16(f); }
 
-/* rules that are not element-wise arithmetic make no function */
+/* rules that are not element-wise arithmetic get no function */
 #define EVAL_CONST(N, n, e)
 #define EVAL_IDENT(N, n, e)
 #define EVAL_ARANGE(N, n, e)
@@ -68,7 +68,7 @@ static int64_t bf16_bits(float f) { return f32_to_bf16(f); }
 #define EVAL_MMA_STORE(N, n, e)
 #define EVAL_LOOP(N, n, e)
 #define EVAL_END(N, n, e)
-/* a meaning that a class does not have; its function is never asked for */
+/* a class for which an instruction has no meaning; its function is never called */
 #define NONE 0
 
 #define SIGNED(si, ui, fl) si

@@ -1,4 +1,4 @@
-/* flow.c: what a front end needs whose branches and loops are traced before it is known what they change.
+/* flow.c: support for a front end that traces branches and loops before it is known which values they change.
  *
  * A branch: both sides are built first; eas_builder_if_join then gives the pairs of values that leave it.
  * The two values of a pair are brought to one type, which for the first side means instructions in front

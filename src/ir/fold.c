@@ -5,11 +5,14 @@
  *   reduce_*, scan_* along an axis that has others behind it
  *       one element after the other
  *   reduce_* along the last axis (axes of length 1 behind it do not count)
- *       element i joins running result i % 64 (i % 32 of 8-byte dtypes). Then, with p the largest power of
- * two not above the number of running results, those from p on join the first ones, and the upper half joins
- * the lower half until one is left scan_* along the last axis in chunks of 16. Within a chunk, for s = 1, 2,
- * 4, 8 every element i >= s is joined with the element s before it; then all of them are joined with the last
- * result of the chunk before folds with a function of the user's the same halving, of all elements
+ *       element i is combined with running result i % 64 (i % 32 for 8-byte dtypes). Then, with p the largest
+ *       power of two not above the number of running results, those from p on are combined with the first
+ *       ones, and the upper half with the lower half until one result is left
+ *   scan_* along the last axis
+ *       in chunks of 16. Within a chunk, for s = 1, 2, 4, 8 every element i >= s is combined with the element
+ *       s before it; then all of them are combined with the last result of the chunk before
+ *   folds with a function of the user's
+ *       halving as above, of all elements
  */
 #include "ir.h"
 
@@ -29,7 +32,7 @@ static uint32_t slice(eas_builder *b, uint32_t x, int axis, int64_t start, int64
     return ir_type_eq(t, type_of(b, x)) ? x : irb_insn(b, IR_SLICE, &x, 1, ir_imm_place(axis, start), 1, &t);
 }
 
-/* x with `front` zeros before it and zeros behind, n in all */
+/* x with `front` zeros before it and zeros after it, so that the axis has length n */
 static uint32_t pad(eas_builder *b, uint32_t x, int axis, int64_t front, int64_t n)
 {
     if (b->status)
@@ -105,7 +108,7 @@ static uint32_t fold(eas_builder *b, const folder *f, uint32_t v, int axis)
     int64_t n = type_of(b, v).dim[axis], p = 1;
     while (2 * p <= n)
         p *= 2;
-    if (p < n) { /* those beyond the power of two join the first ones */
+    if (p < n) { /* elements beyond the power of two are combined with the first ones */
         uint32_t x = slice(b, v, axis, 0, p),
                  r = join(b, f, x, pad(b, slice(b, v, axis, p, n - p), axis, 0, p));
         v = b->status ? 0 : irb_op(b, IR_WHERE, where_position(b, type_of(b, x), axis, IR_LT, n - p), r, x);
@@ -160,7 +163,7 @@ eas_value eas_builder_fold(eas_builder *b, eas_value x, int axis,
     return want_block(b, "reduce", x, &axis) ? fold(b, &(folder){fn, ctx}, x, axis) : 0;
 }
 
-/* The least of the positions that hold the best value; a NaN is better than any number. */
+/* The least index at which the best value is found; a NaN is better than any number. */
 eas_value eas_builder_arg_reduce(eas_builder *b, int want_max, eas_value x, int axis)
 {
     NEED(b, 0);
@@ -205,7 +208,7 @@ static uint32_t with_rank(eas_builder *b, uint32_t x, int rank) /* leading dims 
         to.dim[i] = i >= rank ? 0 : i + t.rank - rank < 0 ? 1 : t.dim[i + t.rank - rank];
     return irb_to(b, IR_RESHAPE, to, x);
 }
-/* One product for each index of the first axis; an axis of 1 is repeated. */
+/* One product for each index of the first axis; a factor whose axis has length 1 is repeated. */
 static uint32_t batched(eas_builder *b, uint32_t x, uint32_t y, uint32_t acc)
 {
     uint32_t v[3] = {with_rank(b, x, 3), with_rank(b, y, 3), acc ? with_rank(b, acc, 3) : 0}, all = 0;

@@ -51,7 +51,7 @@ uint32_t grad_param(gradder *g, const char *name, ir_type t, eas_grad_param what
 
 static ir_type buffer(eas_dtype dt) { return (ir_type){.dtype = (uint8_t)dt, .kind = IR_BUF}; }
 
-/* ---- what is asked for ---- */
+/* ---- parameters and results to differentiate ---- */
 
 static eas_status ask(gradder *g, int n, const int *which, bool of)
 {
@@ -97,7 +97,7 @@ static void add_given(gradder *g)
     }
 }
 
-/* In the order in which they were asked for. */
+/* Adds the cotangents' parameters, in the order in which the results were given. */
 static void add_cotangents(gradder *g)
 {
     for (int k = 0; k < g->opt->nof; k++) {
@@ -178,7 +178,7 @@ static bool stores(const gradder *g, uint32_t i, uint32_t array)
     return ir_writes(&g->w.from->insns[i]) && gargs(g, &g->w.from->insns[i])[0] == array;
 }
 
-/* Writes every element of the array, whatever the launch. */
+/* Does the instruction write every element of the array, in every launch? */
 static bool fills(const gradder *g, uint32_t i, const grad_local *l)
 {
     const ir_insn *in = &g->w.from->insns[i];
@@ -190,8 +190,8 @@ static bool fills(const gradder *g, uint32_t i, const grad_local *l)
     return off && off->op == IR_ARANGE && !off->imm && ir_typeof(g->w.from, off->res).dim[0] == l->size;
 }
 
-/* Is an array that region `o` reads from written later, so that it must be put back before the region is
- * computed again? */
+/* Is an array from which region `o` reads written after it? Then its content must be restored before the
+ * region is computed again. */
 static bool changes_after(const gradder *g, uint32_t o, const grad_local *l)
 {
     bool read = false, filled = false;
@@ -241,7 +241,7 @@ static void add_tape(gradder *g, const grad_known *known, uint32_t loop, int car
         g->w.mem.oom = true;
 }
 
-/* A loop over parted threads, which has become one that ends with the last of them. */
+/* A loop that threads left at different times, which has become one that ends with the last thread. */
 static bool counts_in_threads(const gradder *g, uint32_t i)
 {
     return g->origin && g->primal->insns[g->origin[i]].op == IR_LOOP;
@@ -311,7 +311,7 @@ static void number_programs(gradder *g)
         g->locals.at[i].start = g_op(g, IR_MUL, g->program, g_int(g, EAS_I64, g->locals.at[i].size));
 }
 
-/* Numbers that were differentiated with respect to: each program adds its part. */
+/* Gradients of numbers: each program adds its part. */
 static void add_scalars(gradder *g)
 {
     for (int p = 0; p < g->w.from->nparams && !g->w.b->status; p++) {
@@ -327,7 +327,8 @@ static void add_scalars(gradder *g)
     }
 }
 
-/* A product from memory is differentiated by reading it again: nothing may have been written there since. */
+/* A product from memory is differentiated by reading the factors again, so they may not have been written
+ * since. */
 static eas_status check_dots(gradder *g)
 {
     for (uint32_t i = 0; i < g->w.from->ninsns; i++) {
@@ -560,7 +561,7 @@ eas_status eas_ir_jvp(eas_ir *ir, const eas_grad_options *opt, eas_grad **out)
     return st;
 }
 
-/* ---- looking at it ---- */
+/* ---- properties of a derivative ---- */
 
 eas_ir *eas_grad_ir(const eas_grad *d)
 {

@@ -14,7 +14,7 @@ enum { GRAD_MAX_LOOPS = 64 };
 
 /* What the kernel that is built does with a parameter of the primal kernel. */
 typedef struct grad_buf {
-    bool of, wrt; /* asked for */
+    bool of, wrt; /* of: its cotangent is given; wrt: its gradient is wanted */
     bool shared; /* in place: one array is the cotangent first and the gradient afterwards */
     /* of: an element is set to 0 once it was read, since an earlier store may have written it too */
     bool consumed;
@@ -61,7 +61,7 @@ typedef struct gradder {
     const uint32_t *origin; /* per instruction of ir: the one of primal; NULL: they are the same */
     const eas_grad_options *opt;
     ir_regions at;
-    bool *varied; /* depends on what is differentiated with respect to */
+    bool *varied; /* depends on a value that is differentiated with respect to */
     bool *useful; /* of those: something that is stored depends on it */
     uint8_t *sign; /* 1: never negative; 2: never below some positive number */
     bool *risky; /* may be infinite or NaN in lanes that are masked off, though everything loaded is finite */

@@ -1,17 +1,19 @@
-/* grad_band.c: programs joined into bands, so that what all of them add to is added to once a band.
+/* grad_band.c: programs joined into bands, so that an element to which all of them add is added to once a
+ * band.
  *
  * The gradient of something that every program reads, such as the weight of a layer norm, is a sum over
  * programs: an atomic addition for each element and program, which costs more than everything else. Where the
  * place of such an addition does not depend on the program's number along axis 0, one program of the new
  * kernel goes over a band of programs in a loop, keeps the sum in a carried value, and adds it at the end.
- * How many make a band is up to the launch (EAS_GRAD_BAND), the grid along axis 0 is divided by it.
+ * The launch decides how many programs make a band (EAS_GRAD_BAND); the grid along axis 0 is divided by that
+ * number.
  */
 #include "grad.h"
 
 typedef struct bander {
     ir_rewrite w;       /* copies in the loop */
     uint32_t *outside; /* per value: its copy before the loop */
-    VEC(uint32_t) sums;      /* instructions: additions that are kept back */
+    VEC(uint32_t) sums;      /* additions that are made once a band */
 } bander;
 
 static const uint32_t *args_of(const bander *d, const ir_insn *in) { return ir_args(d->w.from, in); }

@@ -1,4 +1,4 @@
-/* grad_facts.c: what varies, what counts, and what cannot be differentiated.
+/* grad_facts.c: which values vary, which of them matter, and what cannot be differentiated.
  *
  *   varied   depends on something that is differentiated with respect to
  *   useful   something that is stored into a result depends on it
@@ -6,8 +6,8 @@
  *            result does not show it, as in 1 / (1 + exp(-x))
  *   axes     the program axes that a value depends on
  *
- * All are fixpoints over the list: a carried value takes on what its next value has. Threadgroup arrays carry
- * `varied` from stores to loads, and `useful` back.
+ * All are fixpoints over the instructions: a carried value also gets the facts of its next value. Threadgroup
+ * arrays carry `varied` from stores to loads, and `useful` back.
  */
 #include "grad.h"
 
@@ -22,8 +22,8 @@ static bool set(bool *at, bool *changed)
 
 /* ---- regions ---- */
 
-/* Calls join(from, to) for every way a value goes through structure: into and round loops, and out of
- * branches. */
+/* Calls join(from, to) for every way in which a value passes through control flow: into a loop, from one
+ * round to the next, and out of loops and branches. */
 typedef void (*join_fn)(gradder *g, uint32_t from, uint32_t to, void *ctx);
 
 static void through_structure(gradder *g, uint32_t i, join_fn join, void *ctx)
@@ -63,7 +63,7 @@ static void vary_along(gradder *g, uint32_t from, uint32_t to, void *changed)
         set(&g->varied[to], changed);
 }
 
-/* Steps and signs have no slope: nothing varies behind them. */
+/* Steps have derivative 0: nothing varies behind them. */
 static bool flat(uint16_t op) { return op == IR_FLOOR || op == IR_CEIL || op == IR_TRUNC || op == IR_ROUND; }
 
 static bool varies(const gradder *g, const ir_insn *in)
@@ -178,7 +178,7 @@ static uint8_t product_sign(const gradder *g, uint32_t x, uint32_t y)
 
 static uint8_t sum_sign(uint8_t x, uint8_t y) { return x && y ? (x > y ? x : y) : 0; }
 
-/* A number that is kept away from 0, as x*x + y*y + 0.01 is, can be divided by without a second look. */
+/* A value that is bounded away from 0, as x*x + y*y + 0.01 is, can be a divisor without a guard. */
 static uint8_t sign_of(const gradder *g, const ir_insn *in)
 {
     const uint32_t *a = gargs(g, in);
@@ -229,7 +229,7 @@ static bool risks(const gradder *g, const ir_insn *in)
     case IR_DIV:
         return (!ir_const_of(g->w.from, a[1], &bits) && g->sign[a[1]] < 2) || g->risky[a[0]] ||
                g->risky[a[1]];
-    case IR_EXP: /* overflows before 1 / (1 + exp(-x)) does anything unusual */
+    case IR_EXP: /* exp overflows where 1 / (1 + exp(-x)) is still an ordinary number */
     case IR_EXP2:
     case IR_EXPM1:
     case IR_LOG:
@@ -384,7 +384,8 @@ static bool load_of(const gradder *g, const ir_insn *in, uint32_t buf)
            ((in->op == IR_DOT || in->op == IR_MMA) && (a[0] == buf || a[3] == buf));
 }
 
-/* The derivative computes loads again, from the buffers as they were before the launch. */
+/* The derivative repeats loads, from the buffers as they were before the launch: no store may come before
+ * a load of the same buffer. */
 static eas_status check_order(gradder *g, uint32_t buf)
 {
     for (uint32_t s = 0; s < g->w.from->ninsns; s++) {
@@ -461,7 +462,8 @@ static eas_status check_reverse(gradder *g)
     return EAS_OK;
 }
 
-/* Forward mode runs stores as they are; what is read back needs a tangent of its own. */
+/* Forward mode makes the stores of the kernel; a buffer that is read after that needs a tangent of its
+ * own. */
 static eas_status check_forward(gradder *g)
 {
     for (uint32_t i = 0; i < g->w.from->ninsns; i++) {

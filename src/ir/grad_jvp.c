@@ -1,6 +1,6 @@
-/* grad_jvp.c: forward mode. Every instruction is copied and followed by that of its tangent; loops and
- * branches carry the tangents of what they carry; stores store both. Threads stay threads: nothing changes
- * its order.
+/* grad_jvp.c: forward mode. Every instruction is copied and followed by instructions that compute the tangent
+ * of its result; loops and branches carry the tangents of their carried values; a store is followed by one of
+ * the tangent. A kernel of threads remains one, since the order of instructions does not change.
  */
 #include "grad.h"
 
@@ -20,7 +20,7 @@ static uint32_t zero_of(gradder *g, uint32_t v)
 
 static uint32_t tangent_of(gradder *g, uint32_t v) { return g->adj[v] ? g->adj[v] : zero_of(g, v); }
 
-/* Where tangents of memory are kept; 0: they are zero. */
+/* The buffer that holds the tangents of memory `buf`; 0: they are zero. */
 static uint32_t shadow_of(gradder *g, uint32_t buf)
 {
     return buf <= (uint32_t)g->w.from->nparams ? g->buf[buf - 1].ct : g->adj[buf];
@@ -68,7 +68,7 @@ static void added(gradder *g, const ir_insn *in)
         irb_insn(g->w.b, IR_ATOMIC_ADD, args, in->nargs, 0, 1, &t);
 }
 
-/* Products from memory: one for each factor that varies. */
+/* The tangent of a product from memory: one product for each factor that varies. */
 static uint32_t products(gradder *g, const ir_insn *in)
 {
     const uint32_t *a = gargs(g, in);
@@ -183,7 +183,7 @@ static void close_if(gradder *g, uint32_t i)
     vec_free(&a);
 }
 
-/* ---- the whole ---- */
+/* ---- the pass ---- */
 
 static void plain(gradder *g, uint32_t i)
 {

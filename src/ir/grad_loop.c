@@ -1,8 +1,8 @@
 /* grad_loop.c: loops and branches in reverse mode.
  *
  * The adjoint of a loop is a loop that goes the other way. In each turn it computes the body again, forwards,
- * and goes through it backwards; what it needs for that is the values that the body began with. They are kept
- * on a tape: a buffer with room for every turn of every program, written by the forward loop just before. A
+ * and goes through it backwards; for that it needs the values with which the body began. They are kept on a
+ * tape: a buffer with room for every turn of every program, written by the forward loop just before. A
  * value that only counts is computed instead, and tapes that nothing reads are left out (grad.c builds the
  * kernel again without them). Inner loops are taped while the outer one computes its body again, so a tape
  * has one loop's turns, not the product of several.
@@ -87,7 +87,7 @@ static uint32_t most_trips(const gradder *g, uint32_t loop)
     return 0;
 }
 
-/* Places of one turn's values on the tape. */
+/* The place on the tape of the values of one turn. */
 static uint32_t tape_place(gradder *g, uint32_t loop, ir_type shape, uint32_t turn)
 {
     const int64_t n = ir_lanes(shape);
@@ -119,13 +119,13 @@ static uint32_t local_place(gradder *g, const grad_local *l)
              : g_op(g, IR_ADD, irb_to(g->w.b, IR_BROADCAST, t, l->start), irb_typed(g->w.b, IR_ARANGE, t, 0));
 }
 
-/* Is the length of the tape a number that the caller gives, rather than one that follows from the bounds? */
+/* Does the caller give the length of the tape? Otherwise it follows from the bounds of the loop. */
 static bool may_overrun(const gradder *g, uint32_t loop)
 {
     return most_trips(g, loop) && (g->w.from->insns[loop].op == IR_WHILE || g->opt->max_trips);
 }
 
-/* Turns beyond what the tape holds are not written: the adjoint loop turns everything into NaN then. */
+/* Turns for which the tape has no room are not written: the adjoint loop then makes every gradient NaN. */
 static uint32_t fits(gradder *g, uint32_t loop, ir_type shape, uint32_t turn)
 {
     if (!may_overrun(g, loop) || !turn || g->w.b->status)
@@ -189,7 +189,7 @@ uint32_t grad_counts_by(const gradder *g, uint32_t i, int k)
     return 0;
 }
 
-/* A value that counts, at a turn. */
+/* The value of a carried value that only counts, at a turn. */
 static uint32_t counted(gradder *g, uint32_t i, int k, uint32_t turn)
 {
     const ir_insn *in = &g->w.from->insns[i];
@@ -203,7 +203,7 @@ static uint32_t counted(gradder *g, uint32_t i, int k, uint32_t turn)
     return g_op(g, IR_ADD, init, g_op(g, IR_MUL, step, n));
 }
 
-/* What the body begins with at a turn; a tape that was dropped stands for a value that nothing needs. */
+/* The carried value at the beginning of a turn. If its tape was dropped, nothing needs the value. */
 static uint32_t value_at(gradder *g, uint32_t i, int k, uint32_t turn)
 {
     const ir_type t = ir_typeof(g->w.from, body_value(&g->w.from->insns[i], k));
@@ -251,7 +251,7 @@ void grad_forward_loop(gradder *g, uint32_t i, bool taped)
     vec_free(&a);
 }
 
-/* How often a counted loop goes round, without going. */
+/* How often a counted loop goes round, computed without running it. */
 static uint32_t trips_of(gradder *g, uint32_t i)
 {
     const ir_insn *in = &g->w.from->insns[i];
@@ -384,7 +384,7 @@ static void give(gradder *g, uint16_t op, const grad_ids *outer, uint32_t *resul
     vec_free(&a);
 }
 
-/* One way of the branch, [first, last); its values are the operands of `gives`. */
+/* One side of the branch, the instructions [first, last); its values are the operands of `gives`. */
 static void reverse_way(gradder *g, uint32_t i, uint32_t first, uint32_t last, const ir_insn *gives,
                         const uint32_t *ct, const grad_ids *outer, const uint32_t *before)
 {

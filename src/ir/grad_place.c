@@ -12,11 +12,11 @@ enum { MAX_FACTS = 8 };
 
 typedef struct fact {
     ir_terms less;      /* 0 <= less < than, up to a constant */
-    uint32_t value; /* what `less` has the terms of */
+    uint32_t value; /* the value whose terms are `less` */
     uint32_t than;  /* a scalar */
 } fact;
 
-/* ---- what a mask says ---- */
+/* ---- facts that follow from a mask ---- */
 
 typedef struct facts {
     const gradder *g;
@@ -70,8 +70,8 @@ static bool same_form(const ir_terms *x, const ir_terms *y)
 
 static int64_t size_of(int64_t c) { return c < 0 ? -c : c; }
 
-/* Terms without scalars: is each step larger than all smaller ones together? A program id goes on without
- * end, so only the largest step may be one. */
+/* Terms without scalars: is each step larger than all smaller ones together? The number of programs is not
+ * bounded, so a program id may only have the largest step. */
 static bool steps_apart(const ir_terms *f, ir_type t)
 {
     bool done[IR_MAX_TERMS] = {false};
@@ -157,8 +157,8 @@ static bool has_pid(const ir_terms *f)
     return false;
 }
 
-/* The part that a mask bounds may have terms that change from turn to turn of a loop, if it tells no
- * programs apart. */
+/* Are the terms that a mask bounds one-to-one? They may include terms that change from turn to turn of a
+ * loop, if no program id is among them. */
 static bool inner_apart(const ir_terms *f, ir_type t)
 {
     ir_terms lanes = lanes_only(f);
@@ -220,8 +220,8 @@ static uint8_t axes_used(const gradder *g)
     return bits;
 }
 
-/* Programs may not store to the same element, so what is loaded where something is stored is the program's
- * own. */
+/* Does the program alone read what this load reads, because it stores to the same elements? Different
+ * programs may not store to one element. */
 static bool beside_store(const gradder *g, uint32_t load)
 {
     const ir_insn *in = &g->w.from->insns[load];
@@ -254,8 +254,8 @@ static bool own_alone(const gradder *g, uint32_t load)
     return one_to_one(g, &f, ir_typeof(g->w.from, off), ir_mask(g->w.from, in), axes_used(g), false);
 }
 
-/* Every load of the buffer must be at the same place and the program's own: an addition without atomics
- * may not meet any other. */
+/* Every load of the buffer must have the same offset, and read elements that only its own program reads: an
+ * addition without atomics may not coincide with another one. */
 bool grad_programs_differ(gradder *g, uint32_t insn)
 {
     const uint32_t buf = gargs(g, &g->w.from->insns[insn])[0], off = gargs(g, &g->w.from->insns[insn])[1];

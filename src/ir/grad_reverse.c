@@ -1,6 +1,6 @@
 /* grad_reverse.c: reverse mode. A region is computed forwards once, without its stores, and then gone through
- * backwards: each instruction adds what its result's adjoint means for its operands. A load adds to the
- * gradient of its buffer; a store takes the cotangent of what it stored.
+ * backwards: each instruction adds the contribution of its result's adjoint to the adjoints of its operands.
+ * A load adds to the gradient of its buffer; a store reads the cotangent of the elements that it stored.
  */
 #include "grad.h"
 
@@ -19,7 +19,7 @@ static uint32_t moved(gradder *g, uint32_t off, uint32_t start)
     return g->w.b->status ? 0 : g_op(g, IR_ADD, off, irb_to(g->w.b, IR_BROADCAST, gnew(g, off), start));
 }
 
-/* Where an access of the primal kernel lies in the new one. */
+/* The offset in the new kernel of an access of the primal kernel. */
 static uint32_t place(gradder *g, uint32_t buf, uint32_t off)
 {
     return is_local(g, buf) ? moved(g, g->w.map[off], grad_local_of(g, buf)->start) : g->w.map[off];
@@ -32,7 +32,7 @@ static uint32_t memory(gradder *g, uint32_t buf)
 
 /* ---- forwards ---- */
 
-/* An access with operands 0 and 1 (and 3 and 4) that name memory and place. */
+/* Copies an access whose operands 0 and 1 (two: also 3 and 4) are a buffer and an offset. */
 static void copy_access(gradder *g, const ir_insn *in, bool two)
 {
     uint32_t args[8];
@@ -101,7 +101,8 @@ static uint32_t lanes_of(gradder *g, ir_type t)
     return irb_to(g->w.b, IR_RESHAPE, ir_with_dtype(t, EAS_I32), irb_typed(g->w.b, IR_ARANGE, row, 0));
 }
 
-/* Where lanes of a store may meet the last one wins: every lane writes its number, and sees whose is left. */
+/* If lanes of a store may write to the same element, the last one counts: every lane writes its number, and
+ * reads back the number that remained. */
 static uint32_t winners(gradder *g, uint32_t owner, uint32_t off, uint32_t mask)
 {
     if (g->w.b->status)
@@ -131,13 +132,13 @@ static void add_to(gradder *g, uint32_t to, uint32_t off, uint32_t x, uint32_t m
         add_atomic(g, to, off, x, mask);
 }
 
-/* The gradient of memory: 0 if nobody asks for it. */
+/* The buffer that holds the gradient of memory `buf`; 0: it is not wanted. */
 static uint32_t gradient_of(gradder *g, uint32_t buf)
 {
     return is_local(g, buf) ? grad_local_of(g, buf)->adj : g->buf[buf - 1].grad;
 }
 
-/* Each program has its own part of the gradient where the sum's order is to be fixed. */
+/* If the order of the sum is to be fixed, each program has its own part of the gradient. */
 static uint32_t gradient_place(gradder *g, uint32_t buf, uint32_t off)
 {
     if (is_local(g, buf) || !g->buf[buf - 1].length)
@@ -181,7 +182,7 @@ static void reverse_load(gradder *g, uint32_t i)
         add_to(g, to, gradient_place(g, a[0], place(g, a[0], a[1])), ct, mask, alone);
 }
 
-/* The cotangent of what a store wrote: of those lanes whose value is still there. */
+/* The cotangent of the values that a store wrote: those of lanes whose value was not overwritten. */
 static void take(gradder *g, const ir_insn *in, uint32_t from, uint32_t owner, bool clear)
 {
     const uint32_t *a = gargs(g, in);

@@ -84,7 +84,7 @@ void grad_add(gradder *g, uint32_t v, uint32_t x)
 
 /* ---- partial derivatives ---- */
 
-/* What an entry of grad.def gives: a value, or one of these. */
+/* What an entry of grad.def gives: a value, or P_NIL. */
 enum { P_NIL = 0 };
 static const uint32_t P_ONE = UINT32_MAX, P_MINUS = UINT32_MAX - 1;
 
@@ -178,8 +178,8 @@ static bool singular(const gradder *g, const ir_insn *in)
     return false;
 }
 
-/* x * partial; 0: none. x is a cotangent or a tangent; an infinite tangent meets a partial derivative of 0
- * where the value itself has lost what was infinite. */
+/* x * partial; 0: there is none. x is a cotangent or a tangent. An infinite tangent times a partial
+ * derivative of 0 is 0, since the value itself no longer depends on what was infinite. */
 static uint32_t times(gradder *g, const ir_insn *in, uint32_t x, uint32_t p, bool tangent)
 {
     if (p == P_NIL || g->w.b->status)

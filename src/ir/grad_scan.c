@@ -11,7 +11,7 @@
 
 static ir_type type_of(const gradder *g, uint32_t v) { return gnew(g, v); }
 
-/* Element i is that of i + by (by > 0) or i - (-by), `fill` where there is none. */
+/* Element i of the result is element i + by of x, or `fill` if there is none. */
 static uint32_t shifted(gradder *g, uint32_t x, int axis, int64_t by, double fill)
 {
     if (g->w.b->status)
@@ -27,8 +27,8 @@ static uint32_t shifted(gradder *g, uint32_t x, int axis, int64_t by, double fil
     return g->w.b->status ? 0 : irb_insn(g->w.b, IR_PAD, a, 2, ir_imm_place(axis, by > 0 ? 0 : s), 1, &t);
 }
 
-/* r[i] = b[i] + a[i] * r[i + 1] (toward = 1) or r[i - 1] (toward = -1); a is that of the last element on
- * the way, so 0 where there is no neighbour. */
+/* Solves r[i] = b[i] + a[i] * r[i + 1] (toward = 1) or r[i] = b[i] + a[i] * r[i - 1] (toward = -1) by
+ * doubling; a must be 0 at the last element in that direction, which has no neighbour. */
 static uint32_t recurrence(gradder *g, uint32_t a, uint32_t b, int axis, int toward)
 {
     const int64_t n = g->w.b->status ? 0 : type_of(g, b).dim[axis];
@@ -41,7 +41,7 @@ static uint32_t recurrence(gradder *g, uint32_t a, uint32_t b, int axis, int tow
     return b;
 }
 
-/* The product of all elements before (toward = -1) or behind each. */
+/* For each element the product of all elements before it (toward = -1) or after it. */
 static uint32_t others(gradder *g, uint32_t x, int axis, int toward)
 {
     uint32_t p = shifted(g, x, axis, toward, 1);
@@ -102,8 +102,8 @@ uint32_t grad_reduce_tangent(gradder *g, const ir_insn *in, uint32_t t)
 
 /* ---- scans ---- */
 
-/* Of a running min or max: where it changes, which is where an element becomes the result. The first of
- * equals. */
+/* For a running min or max: the elements at which it changes, which are those that become its value. Of equal
+ * elements the first one counts. */
 static uint32_t record(gradder *g, const ir_insn *in)
 {
     uint32_t x = g_wide(g, gargs(g, in)[0]), y = g_wide(g, in->res);
@@ -127,7 +127,7 @@ uint32_t grad_scan_back(gradder *g, const ir_insn *in, uint32_t ct)
     if (in->op == IR_SCAN_ADD)
         return recurrence(g, 0, ct, axis, 1);
     uint32_t x = g_wide(g, gargs(g, in)[0]);
-    /* what reaches element i comes from all products that contain it, each without it */
+    /* element i contributes to all products that contain it, each of them without its factor i */
     if (in->op == IR_SCAN_MUL)
         return g_op(g, IR_MUL, others(g, x, axis, -1), recurrence(g, shifted(g, x, axis, 1, 0), ct, axis, 1));
     uint32_t rec = record(g, in), all = recurrence(g, shifted(g, kept(g, rec, dt), axis, 1, 0), ct, axis, 1);

@@ -11,7 +11,7 @@ static ir_type type_of(const eas_builder *b, uint32_t v) { return b->ir->vals[v]
 static uint32_t constant(eas_builder *b, int64_t v) { return irb_const(b, ir_scalar(EAS_I64), v); }
 static uint32_t op2(eas_builder *b, uint16_t op, uint32_t x, uint32_t y) { return irb_op(b, op, x, y, 0); }
 
-/* One value per thread, of a dtype that is a choice made. */
+/* One value per thread, of a definite dtype: a literal without one is refused. */
 static bool want_thread_value(eas_builder *b, const char *what, uint32_t *x)
 {
     if (b->status)
@@ -37,7 +37,7 @@ static bool want_threads(eas_builder *b, const char *what)
            false;
 }
 
-/* Simdgroups are whole. Where the number of threads comes later, the verifier sees to it. */
+/* Simdgroups must be whole. If the number of threads is not known yet, the verifier checks it. */
 static bool want_simdgroups(eas_builder *b, const char *what, uint32_t *x)
 {
     if (!want_thread_value(b, what, x))
@@ -110,7 +110,7 @@ static bool want_join(eas_builder *b, const char *what, uint16_t op, uint32_t *x
         return irb_fail(b, EAS_ERR_TYPE, "%s: \"%s\" is not defined for %s", what, eas_op_name(op),
                         eas_dtype_name(dt)),
                false;
-    if (!bits && dt == EAS_BOOL) /* counted */
+    if (!bits && dt == EAS_BOOL) /* booleans are counted */
         *x = irb_to(b, IR_CAST, ir_scalar(EAS_I64), *x);
     return !b->status;
 }
@@ -162,15 +162,15 @@ eas_value eas_builder_simd_scan(eas_builder *b, eas_value x, int exclusive)
 
 /* ---- the whole group, through an array with an element for each thread ---- */
 
-/* Arrays made at top level serve every later call; each call begins with a barrier, so that those before
- * it have read what they wanted. */
+/* Arrays made at top level serve all later calls. Each call begins with a barrier, so that every thread has
+ * finished reading the values of the call before. */
 static uint32_t group_array(eas_builder *b, eas_dtype dt)
 {
     if (b->group_array[dt])
         return b->group_array[dt];
     ir_type t = {.dtype = (uint8_t)dt, .kind = IR_TG, .rank = 1, .dim = {(int32_t)b->ir->threads}};
     uint32_t v = irb_typed(b, IR_ALLOC_TG, t, b->ir->threads);
-    if (!b->open.len && !b->live) /* a live builder lets go of values that nobody keeps */
+    if (!b->open.len && !b->live) /* a live builder drops values that are not kept */
         b->group_array[dt] = v;
     return v;
 }
@@ -193,7 +193,7 @@ static void store(eas_builder *b, uint32_t array, uint32_t at, uint32_t x, uint3
     irb_insn(b, IR_STORE, a, mask ? 4 : 3, 0, 0, NULL);
 }
 
-/* Element `second` + i joins element i, for i < n. */
+/* Element `second` + i is combined with element i, for i < n. */
 static void join_parts(eas_builder *b, uint16_t op, uint32_t array, uint32_t t, int64_t second, int64_t n)
 {
     uint32_t mask = op2(b, IR_LT, t, constant(b, n));

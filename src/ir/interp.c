@@ -18,8 +18,8 @@ int64_t interp_lanes(const run *r, uint32_t v)
 
 /* ---- storage: values whose live ranges do not meet share slots ---- */
 
-/* What an instruction reads, and until when: the condition of a branch is asked again where it merges, the
- * bounds of a loop in every round. */
+/* The live ranges of the operands of an instruction: the condition of a branch is read again at the merge,
+ * the bounds of a loop in every round. */
 static void read_operands(const run *r, ir_lives *l, uint32_t i)
 {
     const ir_insn *in = &r->ir->insns[i];
@@ -54,7 +54,7 @@ static bool is_over(const void *ctx, const ir_slot *s, uint32_t v)
     return l->of[s->holder].last < l->of[v].made;
 }
 
-/* Where the elements of a value begin among all slots; *total grows if it needs a new slot. */
+/* The place of the first slot of a value; *total grows if no free slot is large enough. */
 static uint64_t place(run *r, ir_slots *slots, const ir_lives *l, uint32_t v, uint64_t *total)
 {
     const uint64_t size = (uint64_t)interp_lanes(r, v);
@@ -119,8 +119,8 @@ static void push(run *r, uint32_t i)
 
 static void pop(run *r) { memcpy(r->active, r->stack[--r->depth].saved, (size_t)r->threads); }
 
-/* Copies value v to w for the threads that take part (all lanes of a block count as the program's one
- * thread). */
+/* Copies value v to w in the threads that take part (a block counts as one thread: all its lanes are
+ * copied). */
 static void copy_active(run *r, uint32_t w, uint32_t v, bool all)
 {
     if (ir_typeof(r->ir, v).kind == IR_FRAG) {
@@ -134,7 +134,7 @@ static void copy_active(run *r, uint32_t w, uint32_t v, bool all)
             r->val[w][k] = r->val[v][k];
 }
 
-/* Next values may be each other's sources: read all before writing any. */
+/* A next value may be the source of another one: all are read before any is written. */
 static void carry(run *r, const ir_insn *end, uint32_t body)
 {
     const uint32_t *next = ir_args(r->ir, end);
@@ -208,7 +208,7 @@ static uint32_t leave_loop(run *r, uint32_t end, uint32_t body)
     return end + 1;
 }
 
-/* Asked after every program and every turn of a loop. */
+/* Stops the run if it was interrupted; called after every program and every turn of a loop. */
 static void ask(run *r)
 {
     if (!r->st && r->call->interrupted && r->call->interrupted(r->call->ctx))
@@ -314,8 +314,8 @@ static void barrier(run *r, uint32_t i)
     interp_all_here(r, i, "barrier");
 }
 
-/* The interpreter's dispatch: runs instruction i for all lanes and threads that take part, and says which
- * one is next; the closers of loops go back to their openers. */
+/* The interpreter's dispatch: runs instruction i for all lanes and threads that take part, and returns the
+ * next one; the closers of loops go back to their openers. */
 uint32_t interp_step(run *r, uint32_t i)
 {
     const ir_insn *in = &r->ir->insns[i];

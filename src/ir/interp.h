@@ -26,14 +26,15 @@ typedef struct run {
     uint32_t depth;
     int64_t pid[3];
     eas_status st;
-    struct watch *watch; /* who looks at accesses, or NULL */
+    struct watch *watch; /* the observer of accesses, or NULL */
     bool lenient;        /* loads out of bounds mark their lanes (poison.c) */
     struct poison *poison; /* marks, or NULL */
-    int64_t lane;        /* that the instruction is at, for the watch: in thread mode the thread */
+    /* the lane for which the current instruction accesses memory, for the watch; in thread mode the thread */
+    int64_t lane;
 } run;
 
-/* Looks at what a kernel does to memory. An access that is out of bounds is the watch's to report; the
- * kernel goes on. */
+/* An observer of what a kernel does to memory. It also reports accesses that are out of bounds, after which
+ * the kernel goes on. */
 typedef struct watch {
     void (*access)(struct watch *w, const run *r, uint32_t insn, uint32_t buf, int64_t off, bool inside);
     void (*barrier)(struct watch *w, const run *r, uint32_t insn);
@@ -44,8 +45,8 @@ typedef struct watch {
 
 void interp_print(run *r, uint32_t i); /* records.c */
 
-/* poison.c: of live values. r->st is the fault that a load met; it is kept, and reported when a marked
- * lane is used. */
+/* poison.c: marks of lanes whose load was out of bounds. r->st is the fault of that load; it is kept, and
+ * reported when a marked lane is used. */
 void poison_load(run *r, uint32_t v, int64_t lane);
 bool poison_before(run *r, const ir_insn *in); /* the instruction uses a marked lane: r->st is set */
 void poison_after(run *r, const ir_insn *in);

@@ -1,5 +1,5 @@
-/* interp_memory.c: what the interpreter does to memory: loads, stores, atomics, and the messages of
- * accesses that leave their array. */
+/* interp_memory.c: the interpreter's loads, stores and atomics, and the messages for accesses outside of an
+ * array. */
 #include "interp.h"
 
 #include <math.h>

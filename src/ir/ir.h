@@ -115,9 +115,12 @@ struct eas_ir {
     int refs;
     arena mem;      /* owns everything below */
     const char *name;
-    const char *config; /* for people: what tells it from others of its name, or NULL */
+    /* for people: the text that distinguishes it from other kernels of its name, or NULL */
+    const char *config;
     unsigned flags; /* EAS_KERNEL_* */
-    int64_t spmd_block, threads; /* as arange and tid said, even if their values go unused; 0: not said */
+    /* block size and threads of a group, as arange and tid say even if their values go unused; 0: neither
+     * says */
+    int64_t spmd_block, threads;
     bool simple;    /* made by ir_simplify: doing it again changes nothing */
     ir_param *params;
     int nparams;
@@ -153,7 +156,7 @@ int ir_print_values(const char *text); /* how many {} there are; {{ and }} stand
 int ir_atomic_values(uint16_t op);
 /* a barrier or a fence: no access may move across it */
 bool ir_orders(const ir_insn *in);
-/* what joins old element and value: IR_ADD, ...; 0 for xchg, cas and load */
+/* the operation that combines the old element with the value: IR_ADD, ...; 0 for xchg, cas and load */
 uint16_t ir_atomic_op(uint16_t op);
 
 /* Immediate of fence. */
@@ -170,7 +173,7 @@ static inline int ir_imm_perm(int64_t imm, int axis) { return (int)(imm >> (3 * 
 /* Which lane of the operand lane k of a broadcast, reshape, slice, pad or trans comes from; -1: the fill
  * of a pad. */
 int64_t ir_source_lane(uint16_t op, int64_t imm, ir_type from, ir_type to, int64_t k);
-/* Reductions and scans. The instruction that joins two elements; 0 for any other. */
+/* Reductions and scans: the instruction that combines two elements; 0 for any other. */
 uint16_t ir_join_of(uint16_t op);
 bool ir_is_fold(const ir_insn *in); /* a reduction, a scan or a matrix product: needs its operands whole */
 /* A block seen along an axis: `outer` times `n` elements `inner` apart. */
@@ -224,10 +227,10 @@ uint32_t irb_typed(eas_builder *b, uint16_t op, ir_type t, int64_t imm);
 uint32_t irb_to(eas_builder *b, uint16_t op, ir_type t, uint32_t x);
 /* with a broadcast if t has a shape */
 uint32_t irb_const(eas_builder *b, ir_type t, int64_t bits);
-/* If v is an arange, then one that the kernel's author wrote: the first one says the block size. */
+/* If v is an arange, it is one that the kernel's author wrote: the first one decides the block size. */
 void irb_note_block(eas_builder *b, uint32_t v);
 int64_t irb_string(eas_builder *b, const char *s); /* its number among the strings; -1 after a failure */
-uint32_t irb_strong(eas_builder *b, uint32_t x); /* a Python float that met nothing is an f32 */
+uint32_t irb_strong(eas_builder *b, uint32_t x); /* a Python float whose dtype no operand decided is an f32 */
 uint32_t irb_param(eas_builder *b, const char *name, ir_type t, bool weak);
 /* adds "file:line: " */
 eas_status irb_fail(eas_builder *b, eas_status st, const char *fmt, ...) BASE_PRINTF(3, 4);
@@ -253,13 +256,13 @@ void irb_else_values(eas_builder *b, uint32_t at, int n, const uint32_t *v);
 
 /* ---- live.c: instructions that run as they are appended; the rest of it is in eas.h ---- */
 typedef struct ir_live ir_live;
-typedef struct ir_live_host { /* what a live kernel needs of its launch */
+typedef struct ir_live_host { /* the facts and functions that a live kernel needs of its launch */
     const uint64_t *slot; /* as ir_call's */
     const int64_t *count;
     const bool *readonly; /* per parameter */
-    /* The grid, once somebody must know it; naxes: how many axes the kernel has asked for so far. */
+    /* The grid, called when it is first needed; naxes: how many axes the kernel has used so far. */
     eas_status (*grid)(void *ctx, const eas_builder *b, int naxes, int64_t grid[3]);
-    void (*done)(void *ctx); /* when the builder goes */
+    void (*done)(void *ctx); /* called when the builder is freed */
     void *ctx;
     void (*print)(void *print_ctx, const char *text, size_t n); /* as ir_call's */
     void *print_ctx;
@@ -273,8 +276,8 @@ bool live_inside(const eas_builder *b); /* a loop or branch is open */
 uint32_t live_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres,
                    const ir_type *t);
 void live_free(eas_builder *b);
-/* What live.c asks of build.c: an empty instruction for every value; one value more; the operands of the
- * instruction that is to run. */
+/* What live.c needs from build.c: room for an empty instruction per value; a new value; the operands of the
+ * instruction that is about to run. */
 bool irb_live_room(eas_builder *b);
 bool irb_live_value(eas_builder *b);
 bool irb_live_operands(eas_builder *b, const uint32_t *args, int nargs);
@@ -295,8 +298,8 @@ typedef struct ir_regions { /* per instruction, each */
     uint32_t *end; /* of an opener or divider: the closer of its region */
     uint32_t *mid; /* of an opener: its ELSE or DO; 0: it has none */
     uint32_t *opener; /* of a divider or closer */
-    /* the innermost opener around it; UINT32_MAX: none. An opener and a closer stand outside their own
-     * region */
+    /* the innermost opener around it; UINT32_MAX: there is none. An opener and a closer are outside of their
+     * own region */
     uint32_t *parent;
 } ir_regions;
 bool ir_find_regions(const eas_ir *ir, arena *mem, ir_regions *out); /* false: no memory */
@@ -305,8 +308,8 @@ uint32_t *ir_region_ends(const eas_ir *ir, arena *mem); /* only `end` */
 /* ---- slots.c: live ranges, and memory that values share. Points of a run are numbered in order, by
  * instruction or by segment ---- */
 typedef struct ir_live_range {
-    uint32_t made, last; /* the point that makes it, the last one that needs it */
-    bool region; /* `last` is the end of a region that it came into */
+    uint32_t made, last; /* the point that makes the value, the last one that needs it */
+    bool region; /* `last` is the end of a region into which the value came */
 } ir_live_range;
 typedef struct ir_lives {
     uint32_t n;
@@ -314,20 +317,20 @@ typedef struct ir_lives {
 } ir_lives;
 bool ir_lives_begin(ir_lives *l, uint32_t nvals, arena *mem); /* false: no memory */
 void ir_lives_read(ir_lives *l, uint32_t v, uint32_t at);
-/* A region from point `first` to point `last` is over: what was made before it and is needed in it is
- * needed until it ends. */
+/* A region from point `first` to point `last` is over: a value that was made before the region and is needed
+ * in it is needed until the region ends. */
 void ir_lives_region(ir_lives *l, uint32_t first, uint32_t last);
 
 typedef struct ir_slot {
-    uint32_t owner; /* the value it was made for */
+    uint32_t owner; /* the value for which it was made */
     uint32_t holder; /* the value it holds now */
-    uint64_t size, at; /* in whatever unit the caller counts */
+    uint64_t size, at; /* in the unit that the caller counts in */
 } ir_slot;
 typedef VEC(ir_slot) ir_slots;
 typedef bool ir_slot_test(const void *ctx, const ir_slot *s, uint32_t v); /* may v be written there? */
-/* The smallest slot of at least that size that is free for v, which holds v now; NULL: there is none. */
+/* The smallest slot of at least that size that is free for v; it holds v from now on. NULL: there is none. */
 ir_slot *ir_slot_take(ir_slots *s, uint64_t size, uint32_t v, ir_slot_test *is_free, const void *ctx);
-/* a new one that holds v; false: no memory */
+/* Adds a new slot that holds v; false: no memory. */
 bool ir_slot_add(ir_slots *s, uint64_t at, uint64_t size, uint32_t v);
 
 /* ---- analyse.c ---- */
@@ -367,11 +370,11 @@ bool *ir_by_data(const eas_ir *ir, arena *mem);
 typedef enum ir_proof { IR_PROVED_NONE, IR_PROVED_INDEX, IR_PROVED_ALL } ir_proof;
 ir_proof ir_in_bounds(const eas_ir *ir, const ir_env *env, uint32_t *insn);
 
-/* A store to an argument, at a place that depends on program_id(0), which some lane may make and which
- * stays inside for every lane that does; UINT32_MAX: none. */
+/* A store to an argument, at a place that depends on program_id(0), which some lane may make and which stays
+ * inside for every lane that makes it; UINT32_MAX: there is none. */
 uint32_t ir_writes_inside(const eas_ir *ir, const ir_env *env);
 bool *ir_depends(const eas_ir *ir, uint16_t op, int64_t imm,
-                 /* per value: does that instruction, or global_id for program_id(0), have a part in it? */
+                 /* per value: does it depend on that instruction (for program_id(0) also on global_id)? */
                  arena *mem);
 
 /* ---- linear.c: integers as affine functions: base + sum of lane[d] * (index along d) + sum of program[a]
@@ -379,14 +382,14 @@ bool *ir_depends(const eas_ir *ir, uint16_t op, int64_t imm,
 typedef struct ir_coef {
     int64_t k;
     uint32_t by; /* times this scalar; 0: times 1 */
-    bool any; /* the same for all lanes, but neither of these */
+    bool any; /* the same for all lanes, but neither a number nor a number times a scalar */
 } ir_coef;
 typedef struct ir_linear {
     bool ok; /* it has that form, modulo 2^bits of its dtype; program[] may be `any` all the same */
     bool exact; /* as a number, too: all of it is computed in 64 bits, which are taken not to wrap */
     ir_coef lane[IR_MAX_RANK], program[3];
 } ir_linear;
-typedef struct ir_linears ir_linears; /* what is known of each value */
+typedef struct ir_linears ir_linears; /* the forms of all values */
 /* uniform: per value, is it the same for all lanes? NULL: those of one lane are. Borrowed. NULL: no
  * memory. */
 ir_linears *ir_linears_new(const eas_ir *ir, const bool *uniform, arena *mem);
@@ -403,18 +406,20 @@ uint64_t ir_low_bit(uint64_t x); /* the largest power of two that divides x */
 uint64_t ir_multiple_product(uint64_t a, uint64_t b); /* of two such powers, no larger than 2^62 */
 /* v = root + add; root 0: v is the constant */
 void ir_split_constant(const eas_ir *ir, uint32_t v, uint32_t *root, int64_t *add);
-/* What one more trip of the loop with counter iv adds to an integer, or one more program along axis 0 (iv
- * 0), as an expression over values that do not change meanwhile. NULL: not known. */
+/* The difference between the values of an integer in two successive trips of the loop whose counter is iv,
+ * or, if iv is 0, in two successive programs along axis 0, as an expression over values that stay the same.
+ * NULL: not known. */
 typedef struct ir_step {
     enum { STEP_ZERO, STEP_ONE, STEP_VALUE, STEP_SUM, STEP_TIMES, STEP_CAST } kind;
-    /* STEP_VALUE: that scalar; STEP_TIMES: x times it; of ONE and CAST the value whose dtype it has */
+    /* STEP_VALUE: that scalar; STEP_TIMES: the factor of x; STEP_ONE and STEP_CAST: the value whose dtype it
+     * has */
     uint32_t v;
     const struct ir_step *x, *y; /* SUM: both; TIMES, CAST: x */
 } ir_step;
 const ir_step *ir_step_of(const eas_ir *ir, uint32_t v, uint32_t iv, arena *mem);
 
-/* An integer over a run of n neighbouring lanes as base + stride * lane, where whoever asks holds the
- * base: machine code as a register, texts as an expression. All follow from the forms of the operands. */
+/* An integer over a run of n neighbouring lanes as base + stride * lane. The caller keeps the base: machine
+ * code in a register, texts as an expression. A result's run follows from those of its operands. */
 typedef struct ir_run {
     bool ok; /* it has that form, modulo 2^bits of its dtype */
     bool exact; /* as a number, too */
@@ -427,11 +432,12 @@ typedef struct ir_run {
 ir_run ir_run_still(uint64_t mult); /* the same in every lane */
 ir_run ir_run_sum(uint16_t op, const ir_run *x, const ir_run *y); /* add or sub */
 ir_run ir_run_scaled(const ir_run *x, int64_t c);
-ir_run ir_run_product(const ir_run *x, const ir_run *y); /* neither is a constant: both must stand still */
+/* neither is a constant: both must be the same in every lane */
+ir_run ir_run_product(const ir_run *x, const ir_run *y);
 /* x / k or x % k, rounded down, if no run crosses a multiple of k. */
 ir_run ir_run_split(bool quotient, const ir_run *x, int64_t k, int n);
-/* Where an instruction touches memory; off 0: at places that are not known. Returns how many of out[] are
- * set. */
+/* The places where an instruction touches memory; off 0: places that are not known. Returns how many of out[]
+ * are set. */
 typedef struct ir_access {
     uint32_t buf, off;
     bool store;
@@ -461,7 +467,7 @@ uint32_t ir_through_views(const eas_ir *ir, uint32_t v);
 typedef struct ir_rewrite {
     const eas_ir *from;
     eas_builder *b; /* the new kernel */
-    uint32_t *map; /* per value of the old kernel: the one that stands for it in the new one; 0: none yet */
+    uint32_t *map; /* per value of the old kernel: its counterpart in the new one; 0: none yet */
     arena mem; /* for the pass's own tables too: freed at the end */
 } ir_rewrite;
 /* Zeroed before; whatever it returns, one of the three ends follows, two of them with the status so far. */
@@ -469,7 +475,7 @@ eas_status ir_rewrite_begin(ir_rewrite *w, const eas_ir *from);
 eas_status ir_rewrite_end(ir_rewrite *w, eas_status st, eas_ir **out);
 eas_status ir_rewrite_end_simple(ir_rewrite *w, eas_status st, eas_ir **out); /* and simplifies */
 void ir_rewrite_drop(ir_rewrite *w); /* no kernel comes of it */
-/* what is built from now on carries the source line of instruction i */
+/* Instructions that are built from now on carry the source line of instruction i. */
 const ir_insn *ir_rewrite_at(ir_rewrite *w, uint32_t i);
 /* operand k of an old instruction, in the new kernel */
 uint32_t ir_rewrite_arg(const ir_rewrite *w, const ir_insn *in, int k);
@@ -483,8 +489,8 @@ void ir_rewrite_some(ir_rewrite *w, uint32_t i, int head, int own, const bool *k
 eas_status ir_simplify(const eas_ir *ir, eas_ir **out);
 /* contract.c: products that feed one sum joined with it into an fma. */
 eas_status ir_contracted(const eas_ir *ir, eas_ir **out);
-/* merge.c: without what nothing needs, and without merges and carried values that change nothing; *changed
- * is set if there was one of those. */
+/* merge.c: the kernel without instructions that nothing needs, and without merges and carried values that
+ * change nothing; *changed is set if there was one of the latter. */
 eas_status ir_swept(const eas_ir *ir, eas_ir **out, bool *changed);
 /* A 32-bit form: i64 values that are computed (not loaded) become u32 or i32. It means the same as `ir`
  * for a launch for which ir_narrow_ok says so. *out is NULL when there is nothing to narrow. */
@@ -500,19 +506,22 @@ bool ir_narrow_ok(const eas_ir *ir, const ir_narrow *need, const ir_env *env);
  * they are. With `proved`, the IR that this one is a form of and of which IR_PROVED_INDEX is known, only
  * accesses for which ir_by_data holds. */
 eas_status ir_checked(const eas_ir *ir, const eas_ir *proved, eas_ir **out);
-/* demand.c: with every load masked by what the stores need that its lanes end up in; `ir` itself,
- * retained, if nothing is known of that. */
+/* demand.c: every load gets as a mask the lanes that stores need of it; `ir` itself, retained, if nothing is
+ * known about that. */
 eas_status ir_demanded(const eas_ir *ir, eas_ir **out);
-/* Without asserts; `ir` itself, retained, if it has none. */
+/* The kernel without asserts; `ir` itself, retained, if it has none. */
 eas_status ir_unasserted(const eas_ir *ir, eas_ir **out);
 bool ir_asserts(const eas_ir *ir);
 
-/* ---- many.c: over many sets of arguments, on one more axis of programs. batched: per parameter, is it a
- * buffer that holds all sets? For each of those a last parameter more: elements of one set. ---- */
+/* ---- many.c ---- */
+/* A kernel over many sets of arguments, with one more axis of programs. batched: per parameter, is it a
+ * buffer that holds all sets? For each such buffer a parameter is added at the end: the number of elements of
+ * one set. */
 eas_status ir_many(const eas_ir *ir, const uint8_t *batched, int axis, eas_ir **out);
 
-/* ---- lanes.c: a kernel of threads as one of blocks. origin: per instruction of it the one it comes from;
- * free it. Between barriers no order of lanes is meant. ---- */
+/* ---- lanes.c ---- */
+/* A kernel of threads as one of blocks. origin: per instruction of the new kernel, the index of the one that
+ * it comes from; free it. The order of lanes between barriers is not defined. */
 eas_status ir_as_lanes(const eas_ir *ir, eas_ir **out, uint32_t **origin);
 
 /* ---- math.c: elementary functions spelled out ---- */
@@ -525,8 +534,9 @@ eas_status ir_expanded(const eas_ir *ir, unsigned keep, eas_ir **out);
 /* one of them; y is 0 for functions of one operand */
 uint32_t ir_spell(eas_builder *b, uint16_t op, uint32_t x, uint32_t y);
 
-/* ---- math_inverse.c: of f32 or f64; of two operands of one type x is what C's function takes first, y the
- * other; else y is 0 ---- */
+/* ---- math_inverse.c ---- */
+/* Inverse functions of f32 or f64. With two operands of one type, x is the first argument of C's function, y
+ * the second; else y is 0. */
 typedef enum ir_inverse_fn { IR_ASIN, IR_ACOS, IR_ATAN, IR_ATAN2, IR_CBRT } ir_inverse_fn;
 uint32_t ir_inverse(eas_builder *b, ir_inverse_fn fn, uint32_t x, uint32_t y);
 
@@ -544,7 +554,8 @@ bool ir_prints(const eas_ir *ir);
 /* Each print as stores into two buffers of u32 that become the last parameters: count[2], zero before
  * (records written, records without a place), and the records, cap * stride words. */
 eas_status ir_printed(const eas_ir *ir, int64_t limit, eas_ir **out, ir_records *rec);
-/* What they say, as lines in the order of programs; ir: with the prints. False: no memory. */
+/* The text of the records, as lines in the order of programs; ir: the kernel before ir_printed. False: no
+ * memory. */
 bool ir_add_records(str *s, const eas_ir *ir, const ir_records *rec, const uint32_t count[2],
                     const uint32_t *words, const int64_t grid[3]);
 
@@ -555,7 +566,7 @@ typedef struct ir_call {
     const int64_t *count; /* per parameter: elements of a buffer */
     int64_t grid[3];
     int (*interrupted)(void *);
-    void *ctx; /* asked between programs */
+    void *ctx; /* of `interrupted`, which is called between programs */
     void (*print)(void *print_ctx, const char *text, size_t n); /* NULL: standard output */
     void *print_ctx;
 } ir_call;

@@ -1,11 +1,11 @@
 /* lanes.c: a kernel of threads as one of blocks: the threads of a group become the lanes of blocks.
  *
- * What is the same for all threads stays a scalar, and so do loops and branches that all threads take alike.
- * Where they part, both ways are gone under masks: a branch is no branch any more, a loop goes on as long as
- * any lane does. Loads and stores take the mask of the region they stand in; scalars of such a region are
- * loaded if any lane is on. Shuffles go through threadgroup arrays, and a fragment is two blocks: lane l of a
- * simdgroup has elements 2*(l%4) and the next of row l/4. Barriers stay where they are: between two of them
- * no order of the lanes is meant.
+ * A value that is the same for all threads stays a scalar, and a loop or branch that all threads take alike
+ * stays as it is. Where threads diverge, both ways run under masks: a branch is no branch any more, a loop
+ * goes on as long as any lane does. Loads and stores take the mask of the region they stand in; scalars of
+ * such a region are loaded if any lane is on. Shuffles go through threadgroup arrays, and a fragment is two
+ * blocks: lane l of a simdgroup has elements 2*(l%4) and the next of row l/4. Barriers stay where they are:
+ * between two of them the order of the lanes is not defined.
  */
 #include "ir.h"
 
@@ -14,8 +14,8 @@ typedef enum how { ALIKE, PARTED_IF, PARTED_LOOP, PARTED_WHILE } how;
 typedef struct region {
     how how;
     uint32_t opener; /* of the old kernel */
-    uint32_t mask, any; /* outside of it */
-    uint32_t cond;   /* of a branch: per lane; of a loop: the lanes that go on */
+    uint32_t mask, any; /* the mask outside of the region */
+    uint32_t cond;   /* of a branch: its condition per lane; of a loop: the lanes that are still in it */
     uint32_t first;  /* of a loop: its first value in the new kernel */
     uint32_t *then;  /* of a branch: the new values of its first half */
     uint32_t *args;  /* of a loop over parted lanes: lo, hi, step */
@@ -27,7 +27,7 @@ typedef struct laner {
     uint32_t *end;  /* per opener of the old kernel: its closer */
     uint32_t *map2; /* per old value: the second elements of a fragment */
     int64_t n; /* threads */
-    uint32_t mask, any; /* 0: all lanes are on; is any of them on? 0: not asked yet */
+    uint32_t mask, any; /* mask 0: all lanes are on; any: is any of them on? 0: not computed yet */
     uint32_t shuffle[EAS_NDTYPES]; /* arrays that values are exchanged through */
     VEC(region) open;
     VEC(uint32_t) origin; /* per new instruction */
@@ -77,7 +77,7 @@ static uint32_t any_of(laner *l, uint32_t mask)
     return irb_insn(l->w.b, IR_REDUCE_OR, &mask, 1, 0, 1, &t);
 }
 
-/* Is any lane of the region on? 0: all are. */
+/* Is any lane of the region on? 0: all lanes are. */
 static uint32_t any_here(laner *l)
 {
     if (l->mask && !l->any)
@@ -204,7 +204,7 @@ static uint32_t shuffle(laner *l, const ir_insn *in)
     const uint32_t *a = args_of(l, in);
     const eas_dtype dt = (eas_dtype)ir_typeof(l->w.from, in->res).dtype;
     uint32_t t = threads(l, EAS_U32), from = as(l, EAS_U32, lanes_of(l, a[1]));
-    barrier(l); /* what stood there was read */
+    barrier(l); /* every lane has read the values of the exchange before */
     store_at(l, l->shuffle[dt], t, lanes_of(l, a[0]), 0);
     barrier(l);
     uint32_t own = op2(l, IR_SUB, t, op2(l, IR_AND, t, constant(l, EAS_U32, IR_SIMD - 1)));
@@ -276,7 +276,7 @@ static void plain(laner *l, uint32_t i)
     case IR_BOUNDS: r = masked(l, in, 2); break;
     case IR_ASSERT: masked(l, in, 1); return;
     case IR_DOT: r = dot(l, in); break;
-    /* what all threads share stays one number */
+    /* a value that all threads share stays a scalar */
     case IR_SIMD_SHUFFLE: r = l->uniform[in->res] ? l->w.map[args_of(l, in)[0]] : shuffle(l, in); break;
     case IR_MMA_ZERO:
         l->map2[in->res] = constant(l, EAS_F32, 0);
@@ -357,7 +357,7 @@ static void open_loop_alike(laner *l, const ir_insn *in)
     vec_free(&a);
 }
 
-/* How often a lane goes round, exactly, whatever the dtype's ends. */
+/* The number of rounds of a lane, exact also near the ends of the dtype's range. */
 static uint32_t trips(laner *l, uint32_t lo, uint32_t hi, uint32_t step)
 {
     const eas_dtype dt = dtype_of(l, lo), u = dtype_bits(dt) == 64 ? EAS_U64 : EAS_U32;
@@ -376,8 +376,8 @@ static uint32_t trips(laner *l, uint32_t lo, uint32_t hi, uint32_t step)
                   r);
 }
 
-/* What a loop over parted lanes hands on unchanged stays the scalar that it was: `first` on are the values
- * inside, or those that come out. */
+/* A value that a loop over diverging lanes hands on unchanged stays a scalar: `first` is the first value
+ * inside, or the first result. */
 static void keep_unchanged(laner *l, const ir_insn *open, uint32_t first)
 {
     int head = open->op == IR_LOOP ? 3 : 0;
@@ -386,7 +386,7 @@ static void keep_unchanged(laner *l, const ir_insn *open, uint32_t first)
             l->w.map[first + (uint32_t)(k - head)] = l->w.map[args_of(l, open)[k]];
 }
 
-/* Values of the loop: what is left to go, the counter, then what is carried. */
+/* Values of the loop: the rounds left in each lane, the counter, then the carried values. */
 static void open_loop_parted(laner *l, const ir_insn *in, region *r)
 {
     const uint32_t *old = args_of(l, in);
@@ -413,7 +413,7 @@ static void open_loop_parted(laner *l, const ir_insn *in, region *r)
     vec_free(&a);
 }
 
-/* Values of the loop: the lanes that go on, then what is carried. */
+/* Values of the loop: the lanes that are still in it, then the carried values. */
 static void open_while_parted(laner *l, const ir_insn *in, region *r)
 {
     ids a = {0};
@@ -427,7 +427,7 @@ static void open_while_parted(laner *l, const ir_insn *in, region *r)
     vec_free(&a);
 }
 
-/* Does a while loop's condition, which stands further down, part the lanes? */
+/* Does a while loop's condition, which comes after its first instructions, differ between lanes? */
 static bool while_parts(const laner *l, uint32_t i)
 {
     int depth = 0;
@@ -456,7 +456,7 @@ static void open_region(laner *l, uint32_t i)
         r.how = PARTED_WHILE;
         open_while_parted(l, in, &r);
     } else {
-        any_here(l); /* a while loop asks for it in each round */
+        any_here(l); /* a while loop tests it in each round */
         r.any = l->any;
         open_loop_alike(l, in);
     }
@@ -478,7 +478,7 @@ static void go_on(laner *l, const ir_insn *in, region *r)
     irb_insn(l->w.b, IR_DO, &go, 1, 0, 0, NULL);
 }
 
-/* The values of one half of a branch that all lanes take alike, or of its end; `end`: the old closer. */
+/* The values of one side of a branch that all lanes take alike, or of its end; `end`: the old closer. */
 static void merge_alike(laner *l, const ir_insn *in, const ir_insn *end)
 {
     ids a = {0};
@@ -512,7 +512,7 @@ static void merge_parted(laner *l, const ir_insn *in, const region *r)
     for (int k = 0; k < in->nargs && r->then && !l->w.b->status; k++) {
         uint32_t v = args_of(l, in)[k], to = in->res + (uint32_t)k;
         bool frag = ir_typeof(l->w.from, v).kind == IR_FRAG;
-        if (l->uniform[to]) { /* both halves have one value */
+        if (l->uniform[to]) { /* both sides have the same value */
             l->w.map[to] = l->w.map[v];
             continue;
         }
@@ -522,7 +522,7 @@ static void merge_parted(laner *l, const ir_insn *in, const region *r)
     }
 }
 
-/* Lanes that were off keep what they had. */
+/* Lanes that are off keep the value that they had. */
 static void add_kept(laner *l, ids *a, const region *r, uint32_t next, uint32_t had)
 {
     add(l, a, l->w.b->status ? 0 : irb_op(l->w.b, IR_WHERE, r->cond, next, had));
@@ -592,7 +592,7 @@ static void convert(laner *l, uint32_t i)
     }
 }
 
-/* ---- the whole ---- */
+/* ---- the pass ---- */
 
 static void make_arrays(laner *l)
 {

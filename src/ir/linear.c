@@ -16,7 +16,7 @@ struct ir_linears {
     const eas_ir *ir;
     const bool *uniform;
     arena *mem;
-    ir_linear **of; /* per value, once it was asked for */
+    ir_linear **of; /* per value, once it has been computed */
 };
 
 static const ir_linear UNKNOWN;
@@ -42,7 +42,7 @@ static ir_coef coef_sum(ir_coef x, ir_coef y, int64_t sign)
     return __builtin_add_overflow(x.k, y.k, &k) ? ANY : coef(k, y.by);
 }
 
-/* The scalar that a factor is, or is spread from; 0 if it is a block. */
+/* The scalar that a factor is, or is broadcast from; 0 if it is a block. */
 static uint32_t scalar_of(const eas_ir *ir, uint32_t v)
 {
     for (const ir_insn *in; (in = ir_def(ir, v)) && (in->op == IR_BROADCAST || in->op == IR_RESHAPE);)
@@ -83,7 +83,7 @@ static ir_linear added(const ir_linear *x, const ir_linear *y, int64_t sign)
     return r;
 }
 
-/* x times a factor that is the same for all lanes; program ids may be in one of both only. */
+/* x times a factor that is the same for all lanes; only one of the two may depend on program ids. */
 static ir_linear scaled(const eas_ir *ir, const ir_linear *x, const ir_linear *f, uint32_t xv,
                         uint32_t factor)
 {
@@ -107,7 +107,7 @@ static ir_linear multiplied(const eas_ir *ir, const ir_linear *x, const ir_linea
     return still_in_lanes(x) ? scaled(ir, y, x, a[1], a[0]) : UNKNOWN;
 }
 
-/* Dims that are 1 come and go; the others keep their order. */
+/* Dims of size 1 are added and dropped; the others keep their order. */
 static ir_linear reshaped(const ir_linear *x, ir_type from, ir_type to)
 {
     ir_linear r = *x;
@@ -142,14 +142,14 @@ static bool is_wide(ir_type t)
     return dtype_is_int((eas_dtype)t.dtype) && dtype_bits((eas_dtype)t.dtype) == 64;
 }
 
-/* The same for all lanes, and for programs what is known of it. */
+/* The form of a value that is the same for all lanes; program: its coefficients of program ids. */
 static ir_linear standing(ir_type t, ir_coef program)
 {
     return (ir_linear){.ok = true, .exact = is_wide(t), .program = {program, program, program}};
 }
 
-/* The coefficients of a value from those of its operands. What has no rule is unknown, unless it is the
- * same for all lanes: then its lane coefficients are 0, whatever it depends on. */
+/* The coefficients of a value from those of its operands. The result of an instruction without a rule is
+ * unknown, unless it is the same for all lanes: then its lane coefficients are 0. */
 static ir_linear worked_out(ir_linears *l, uint32_t v)
 {
     const eas_ir *ir = l->ir;
@@ -211,7 +211,7 @@ const ir_linear *ir_linear_of(ir_linears *l, uint32_t v)
     return l->of[v];
 }
 
-/* ---- what follows from the coefficients ---- */
+/* ---- properties that follow from the coefficients ---- */
 
 /* The one axis that has more than one lane; -1 if there are several, or none. */
 static int only_axis(ir_type t)
@@ -257,7 +257,7 @@ static uint64_t multiple(const eas_ir *ir, uint32_t v, int depth)
     case IR_BROADCAST:
     case IR_RESHAPE:
     case IR_NEG:
-    case IR_CAST: return multiple(ir, a[0], depth + 1); /* of a float: 1 */
+    case IR_CAST: return multiple(ir, a[0], depth + 1); /* of a cast from a float: 1 */
     case IR_ADD:
     case IR_SUB:
     case IR_OR: return least(multiple(ir, a[0], depth + 1), multiple(ir, a[1], depth + 1));
@@ -380,7 +380,7 @@ const ir_step *ir_step_of(const eas_ir *ir, uint32_t v, uint32_t iv, arena *mem)
 /* ---- runs of lanes ---- */
 
 static const ir_run NO_RUN;
-static const int64_t MOST_STRIDE = (int64_t)1 << 30; /* of what is scaled */
+static const int64_t MOST_STRIDE = (int64_t)1 << 30; /* the largest stride of an operand that is multiplied */
 
 ir_run ir_run_still(uint64_t mult)
 {

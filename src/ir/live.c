@@ -1,10 +1,10 @@
 /* live.c: a builder whose instructions run as they are appended.
  *
  * Each instruction goes through the interpreter's own step, so a value built live has the bits that the
- * interpreter gives. Nothing is kept of a finished instruction but its result: the instruction that makes
- * value v stands at insns[v] (those without a result at insns[0]) and forgets its operands once it ran. Ids
- * and slots are used again when a value is neither kept nor young; a value is young from when it is made, or
- * from when its last keeper let go, to the next sweep.
+ * interpreter gives. Only the result of a finished instruction is kept: the instruction that makes value v is
+ * at insns[v] (one without a result at insns[0]), and its operands are dropped once it ran. The id and the
+ * slots of a value are used again when the value is neither kept nor young; a value is young from the moment
+ * when it is made, or when its last keeper releases it, to the next sweep.
  *
  * Loops and branches are the caller's own; it tells which threads go on, and the live builder keeps the mask.
  *
@@ -26,13 +26,14 @@ struct ir_live {
     ir_call call;
     ir_live_host host;
     uint32_t cap;                /* of the arrays per value */
-    uint32_t *holds;             /* keepers */
+    uint32_t *holds;             /* how many keepers a value has */
     bool *young;
-    VEC(uint32_t) nursery;       /* the young ones */
+    VEC(uint32_t) nursery;       /* ids of young values */
     VEC(uint32_t) spare;         /* ids to use again */
     VEC(region) regions;
     bool spmd;                   /* blocks were seen */
-    /* something happened that each thread of a group would have done by itself */
+    /* an operation was recorded before the number of threads was known, which each thread of a group would
+     * have done */
     bool early;
     bool grid_known;
     int naxes;
@@ -101,7 +102,7 @@ static void be_young(eas_builder *b, uint32_t v)
         oom(b);
 }
 
-/* An id with its type and slots; nres > 1: the first of so many. 0 when there is no memory. */
+/* A new id with its type and slots; nres > 1: the first of so many consecutive ids. 0: no memory. */
 static uint32_t new_results(eas_builder *b, int nres, const ir_type *t)
 {
     ir_live *l = b->live;
@@ -120,7 +121,7 @@ static uint32_t new_results(eas_builder *b, int nres, const ir_type *t)
     return first;
 }
 
-/* ---- how many threads ---- */
+/* ---- the number of threads ---- */
 
 static bool spread(void *array, int64_t n, size_t size)
 {
@@ -205,7 +206,7 @@ static bool need_threads(eas_builder *b, uint16_t op)
     return b->ir->threads != 0;
 }
 
-/* One mode for the whole kernel, as the verifier wants it. */
+/* A kernel has one mode, as the verifier requires. */
 static bool mode_fits(eas_builder *b, uint16_t op, int64_t imm, int nres, const ir_type *t)
 {
     ir_live *l = b->live;
@@ -290,7 +291,7 @@ uint32_t live_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs,
         interp_step(&l->r, v);
         poison_after(&l->r, in);
     }
-    if (nargs) { /* its operands may go any time */
+    if (nargs) { /* its operands may be dropped at any time */
         in->op = IR_NOP;
         in->nargs = 0;
     }
@@ -330,7 +331,8 @@ void eas_live_sweep(eas_builder *b)
         if (l->holds[v])
             continue;
         drop_slots(l, v);
-        b->ir->vals[v].type = ir_scalar(EAS_BOOL); /* a frag or a threadgroup array may have been there */
+        /* the id may have been used for a frag or a threadgroup array */
+        b->ir->vals[v].type = ir_scalar(EAS_BOOL);
         if (!vec_push(&l->spare, v))
             oom(b);
     }
@@ -433,7 +435,7 @@ int eas_live_test(eas_builder *b, eas_value cond)
     return 0;
 }
 
-/* The counter as a new value: the caller may have kept the last one. */
+/* The counter as a new value, since the caller may have kept the one of the last round. */
 static eas_value counter(eas_builder *b)
 {
     ir_live *l = b->live;
@@ -522,7 +524,7 @@ eas_value eas_live_merge(eas_builder *b, eas_value old, eas_value next)
         return irb_fail(b, EAS_ERR_TYPE, "a variable cannot change its type inside a loop or branch"), 0;
     if (l->r.threads == 1)
         return old;
-    if (t.kind == IR_FRAG) /* whole simdgroups take part, or none: the first thread tells */
+    if (t.kind == IR_FRAG) /* simdgroups take part as a whole or not at all, so the first thread decides */
         return l->r.active[0] ? next : old;
     uint32_t v = new_results(b, 1, &t);
     if (v && (poison_used(&l->r, next) || poison_used(&l->r, old)))
@@ -534,7 +536,7 @@ eas_value eas_live_merge(eas_builder *b, eas_value old, eas_value next)
     return v;
 }
 
-/* ---- looking at values ---- */
+/* ---- reading values ---- */
 
 static int64_t count_of(const ir_live *l, const eas_builder *b, uint32_t v)
 {
@@ -587,7 +589,8 @@ eas_status eas_live_read(const eas_builder *b, eas_value v, void *out)
             memcpy(out, from, (size_t)n * size);
         return EAS_OK;
     }
-    if (n == 1 && poison_used((run *)&l->r, v)) /* of a block, lanes that are not there are shown as 0 */
+    /* of a block, lanes that were loaded out of bounds are shown as 0 */
+    if (n == 1 && poison_used((run *)&l->r, v))
         return l->r.st;
     for (int64_t k = 0; k < n; k++)
         interp_store_element(t.dtype, (uint8_t *)out + (size_t)k * size, l->r.val[v][k]);

@@ -1,8 +1,8 @@
 /* many.c: a kernel over many sets of arguments at once: one more axis of programs, and buffers that hold one
  * set after the other.
  *
- * Program `lane` of that axis sees buffer p from element lane * n on, where n is a new parameter. Everything
- * else is the kernel as it was.
+ * Program `lane` of that axis sees buffer p from element lane * n on, where n is a new parameter. The
+ * rest of the kernel is unchanged.
  */
 #include "ir.h"
 
@@ -15,7 +15,7 @@ typedef struct lanes {
 
 static ir_type scalar(eas_dtype dt) { return (ir_type){.dtype = (uint8_t)dt}; }
 
-/* base moved to this lane's part of buf */
+/* base plus the element at which this lane's part of buf begins */
 static uint32_t moved(lanes *l, uint32_t buf, uint32_t base)
 {
     if (buf > (uint32_t)l->w.from->nparams || !l->start[buf - 1])
@@ -26,7 +26,8 @@ static uint32_t moved(lanes *l, uint32_t buf, uint32_t base)
                   irb_to(l->w.b, IR_BROADCAST, t, l->start[buf - 1]), 0);
 }
 
-/* An access: operands at 0 and 1 are a buffer and where; of dot and mma those at 3 and 4 too. */
+/* Is it an access? Operands 0 and 1 are its buffer and offset; *two: operands 3 and 4 (of dot and mma) are a
+ * second buffer and offset. */
 static bool accesses(const ir_insn *in, bool *two)
 {
     *two = in->op == IR_DOT || in->op == IR_MMA;

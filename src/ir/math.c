@@ -17,7 +17,7 @@ static const double LN2_HI64 = 6.93147180369123816490e-01, LN2_LO64 = 1.90821492
 /* (e^r - 1 - r) / r^2 */
 static const double EXP32[] = {
     0.5, 0.1666666716, 0.04166652262, 0.008332905360, 0.001393068000, 0.0002027602168};
-/* e^r itself: enough where nothing is computed further */
+/* e^r itself: exact enough where the rounding error of the sum is not used afterwards */
 static const double EXP32_WHOLE[] = {1, 1, 0.5, 0.1666651517, 0.04166658595, 0.008369322866, 0.001392089063};
 static const double EXP64[] = {0.5,
                                0.166666666666666713,
@@ -34,7 +34,7 @@ static const double EXP64[] = {0.5,
 static const double EXP2_32[] = {0.6931471825,   0.2402265072,    0.05550397933, 0.009618107229,
                                  0.001334656496, 0.0001544040570, 1.199191956e-5};
 
-/* x = n ln2 + r, |r| <= ln2/2; r as a pair when asked for */
+/* x = n ln2 + r, |r| <= ln2/2. If lo is not NULL, r + *lo is the remainder as a pair. */
 static uint32_t reduce_exp(maths *m, uint32_t x, rounded *n, uint32_t *lo)
 {
     *n = round_to(m, x, LOG2E);
@@ -48,9 +48,10 @@ static uint32_t reduce_exp(maths *m, uint32_t x, rounded *n, uint32_t *lo)
 
 static uint32_t exp_tail(maths *m, uint32_t r) { return mul(m, mul(m, r, r), HORNER2(m, r, EXP32, EXP64)); }
 
-/* x, an exponent of 2^(x k), where that is neither 0 nor infinite for sure. Below, another one, for which
- * hardware sees at once that the result is 0: rounding what is only just too small takes a trap in
- * microcode, and masks and tails are full of such arguments. */
+/* Clamps x, the exponent of 2^(x k), to the range outside of which the result is 0 or infinite for sure. An
+ * exponent below the range is replaced by one so small that hardware sees at once that the result is 0:
+ * rounding a result that is only just too small takes a trap in microcode, and masks and tails are full of
+ * such arguments. */
 static uint32_t exponent(maths *m, uint32_t x, double k)
 {
     const double far = m->ldexp ? -10000 : m->wide ? -2040 : -250;
@@ -94,7 +95,7 @@ static uint32_t do_expm1(maths *m, uint32_t x)
     uint32_t s = power_of_two(m, k), unit = pick(m, over, num(m, 0.5), one);
     uint32_t b = sub(m, s, unit), bl = sub(m, sub(m, s, b), unit);
     uint32_t hi = fma3(m, s, r, b), lo = fma3(m, s, r, sub(m, b, hi));
-    /* the tail is r^2/2 and what follows; squaring's own error goes with the latter */
+    /* the tail is r^2/2 and the higher terms; the rounding error of r^2 is added to the latter */
     uint32_t r2 = mul(m, r, r), half = num(m, 0.5), r2l = fma3(m, r, r, neg(m, r2));
     uint32_t more = fma3(m, mul(m, r2, r), m->wide ? horner(m, r, EXP64 + 1, 10) : horner(m, r, EXP32 + 1, 5),
                          fma3(m, half, r2l, rl));
@@ -129,7 +130,7 @@ uint32_t math_split(maths *m, uint32_t x, uint32_t *k)
     return sub(m, as_float(m, f), num(m, 1));
 }
 
-/* The same for all that is positive and finite. */
+/* math_split for every positive finite x, subnormal ones too. */
 static uint32_t split_log(maths *m, uint32_t x, uint32_t *k)
 {
     uint32_t tiny = lt(m, x, num2(m, 0x1p-126, 0x1p-1022)),
@@ -148,7 +149,7 @@ static const double LOG64[] = {0.666666666666666630, 0.400000000000088785, 0.285
 static uint32_t log_rest(maths *m, uint32_t f)
 {
     if (!m->wide) {
-        /* zl: what squaring lost */
+        /* zl: the rounding error of f^2 */
         uint32_t z = mul(m, f, f), zl = fma3(m, f, f, neg(m, z)), half = num(m, -0.5);
         return fma3(m, half, z, fma3(m, mul(m, f, z), HORNER(m, f, LOG32), mul(m, half, zl)));
     }
@@ -157,7 +158,7 @@ static uint32_t log_rest(maths *m, uint32_t f)
     return sub(m, mul(m, s, add(m, h, R)), h);
 }
 
-/* What a logarithm is outside the positive finite numbers. */
+/* y, the logarithm of x, replaced where x is not a positive finite number. */
 static uint32_t log_special(maths *m, uint32_t x, uint32_t y)
 {
     uint32_t zero = num(m, 0), inf = inf_num(m);
@@ -193,7 +194,8 @@ static uint32_t not_normal(maths *m, uint32_t x)
     return op2(m, IR_GE, sub(m, as_ubits(m, x), bits_num(m, least)), bits_num(m, inf - least));
 }
 
-/* What is not positive and normal is computed apart, and only if a lane wants it (gen/plan/rare.c). */
+/* Arguments that are not positive normal numbers take a second computation, which runs only if a lane has one
+ * (gen/plan/rare.c). */
 static uint32_t do_log(maths *m, uint32_t x)
 {
     return pick(m, not_normal(m, x), log_of_any(m, x), math_log_normal(m, x));
@@ -212,13 +214,14 @@ static uint32_t do_log2(maths *m, uint32_t x)
     return log_special(m, x, add(m, s.hi, add(m, s.lo, lo)));
 }
 
-/* log(1 + x): u = 1 + x rounds; what it lost, scaled like the mantissa, is a small correction d */
+/* log(1 + x): u = 1 + x is rounded; the rounding error, divided by the power of two that u is divided by, is
+ * a small correction d */
 static uint32_t do_log1p(maths *m, uint32_t x)
 {
     uint32_t one = num(m, 1);
     pair u = two_sum(m, one, x);
     uint32_t k, f = split_log(m, u.hi, &k);
-    /* there the correction is nothing */
+    /* for a larger k the correction is too small to matter */
     uint32_t far = num2(m, 100, 1000), kk = pick(m, gt(m, k, far), far, k);
     uint32_t d = mul(m, u.lo, power_of_two(m, to_int(m, neg(m, kk))));
     /* log(1+f+d) = log(1+f) + d/(1+f), about d (1 - f + f^2) */
@@ -229,7 +232,8 @@ static uint32_t do_log1p(maths *m, uint32_t x)
     y = add(m, s.hi, add(m, s.lo, y));
     y = log_special(m, u.hi, y);
     y = pick(m, same(m, x, inf_num(m)), x, y);
-    return pick(m, lt(m, mag(m, x), num2(m, 0x1p-25, 0x1p-54)), x, y); /* -0 and what squares to nothing */
+    /* -0, and x so small that x^2 / 2 is below its last bit */
+    return pick(m, lt(m, mag(m, x), num2(m, 0x1p-25, 0x1p-54)), x, y);
 }
 
 /* ---- roots ---- */
@@ -242,7 +246,7 @@ static uint32_t corrected_rsqrt(maths *m, uint32_t x, uint32_t y)
     return fma3(m, mul(m, num(m, 0.5), y), e, y);
 }
 
-/* Outside of a wide range the argument is scaled into the middle, x 2^(2s); few lanes ever are there. */
+/* Outside of a wide range the argument is scaled into the middle, x 2^(2s); few lanes ever need that. */
 static uint32_t do_rsqrt(maths *m, uint32_t x)
 {
     uint32_t one = num(m, 1), y = quo(m, one, irb_op(m->b, IR_SQRT, x, 0, 0)),
@@ -254,13 +258,13 @@ static uint32_t do_rsqrt(maths *m, uint32_t x)
              back = pick(m, small, num2(m, 0x1p40, 0x1p300), num2(m, 0x1p-40, 0x1p-300));
     uint32_t xs = mul(m, x, up), ys = quo(m, one, irb_op(m->b, IR_SQRT, xs, 0, 0));
     uint32_t usual = both(m, gt(m, x, num(m, 0)), lt(m, x, inf_num(m)));
-    /* 0, inf, negative: the plain quotient is right */
+    /* 0, inf, negative: the uncorrected quotient is right */
     return pick(m, odd, pick(m, usual, mul(m, corrected_rsqrt(m, xs, ys), back), y), better);
 }
 
 /* ---- hyperbolic tangent, logistic function ---- */
 
-/* e^c = 2^n (1 + t + low) for c <= 0. t is rounded once; low, where asked for, is what that loses. */
+/* e^c = 2^n (1 + t + low) for c <= 0. t is rounded once; if low is not NULL, *low is its rounding error. */
 static uint32_t exp_split(maths *m, uint32_t c, rounded *n, uint32_t *low)
 {
     uint32_t r = reduce_exp(m, c, n, NULL), square = mul(m, r, r), poly = HORNER2(m, r, EXP32, EXP64);
@@ -276,7 +280,7 @@ static uint32_t two_to(maths *m, rounded n)
     return m->ldexp ? op2(m, IR_LDEXP, num(m, 1), n.f) : power_of_two(m, whole_of(m, n));
 }
 
-/* (hi + lo) / (d + dl) with one division: the quotient of the large parts, and what it leaves. */
+/* (hi + lo) / (d + dl) with one division: the quotient of the large parts, corrected by its remainder. */
 static uint32_t corrected_quotient(maths *m, pair x, pair d)
 {
     uint32_t r = quo(m, num(m, 1), d.hi), q = mul(m, x.hi, r), minus = neg(m, q);
@@ -339,8 +343,8 @@ static const double ERFC64[] = {
     0.0837006850303357031, 0.0775374769574869449,    0.0700828827012026784,  0.0548034857669940159,
     0.0276627194350522985, -0.000723799467398169986, -0.0116639014158149788, -0.00550806315844353921};
 
-/* 1 - e^-g. In f32 e^-g is at most 0.26, so that its own errors count for a quarter of what they are, and a
- * plain exponential will do, of an exponent whose last rounding is undone. */
+/* 1 - e^-g. In f32 e^-g is at most 0.26, so that its error counts for a quarter in the result, and the plain
+ * polynomial of e^r is exact enough, once the rounding error of g is taken off r. */
 static uint32_t far_erf32(maths *m, uint32_t c)
 {
     rounded n;
@@ -352,7 +356,7 @@ static uint32_t far_erf32(maths *m, uint32_t c)
     return fma3(m, neg(m, HORNER(m, r, EXP32_WHOLE)), power_of_two(m, whole_of(m, n)), num(m, 1));
 }
 
-/* The same in f64, where e^-g is at most 0.16 and even g's rounding counts for little. */
+/* far_erf32 in f64, where e^-g is at most 0.16 and even the rounding error of g counts for little. */
 static uint32_t far_erf64(maths *m, uint32_t a)
 {
     rounded n;
@@ -380,7 +384,7 @@ static uint32_t do_erf(maths *m, uint32_t x)
 
 /* log2(x) for positive finite x = 2^k (1 + f) as a pair good to about 33 (68) bits: with s = f / (2 + f) and
  * z = s^2 it is k + s (C0 + z (C1 + z R(z))), where C0, C1, s and z are pairs. The one division is a
- * reciprocal, which also divides what s leaves. */
+ * reciprocal, which also divides the remainder of s. */
 static pair log2_pair(maths *m, uint32_t x)
 {
     static const double R32[] = {0.5770780444, 0.4122000635, 0.3203470409, 0.2758484483};
@@ -430,8 +434,8 @@ static uint32_t pow_special(maths *m, uint32_t x, uint32_t y, uint32_t r)
     return pick(m, op2(m, IR_OR, same(m, y, zero), same(m, x, one)), one, r);
 }
 
-/* 2^(n + r + lo) without the factor 2^n; r is exact and |r| at most 1/2. All but the last sum are done with
- * what they lose, so that a power that is a number of the dtype comes out as that number. */
+/* 2^(n + r + lo) without the factor 2^n; r is exact and |r| at most 1/2. All sums but the last keep their
+ * rounding errors, so that a power that is a number of the dtype comes out as that number. */
 static uint32_t exp2_rest(maths *m, uint32_t r, uint32_t lo)
 {
     pair t = fast_two_sum(m, r, lo);
@@ -449,7 +453,8 @@ static uint32_t endless(maths *m, uint32_t x)
                bits_num(m, m->wide ? (uint64_t)0x7ff << 52 : (uint64_t)0xff << 23));
 }
 
-/* Factors that are not positive and normal and exponents that are not finite are looked at apart (rare.c). */
+/* Bases that are not positive normal numbers, and exponents that are not finite, take a second computation
+ * that runs only if a lane has one (rare.c). */
 static uint32_t do_pow(maths *m, uint32_t x, uint32_t y)
 {
     pair l = log2_pair(m, mag(m, x)), p = two_mul(m, y, l.hi);
@@ -495,7 +500,8 @@ static uint32_t spell(maths *m, uint16_t op, uint32_t x, uint32_t y)
         [IR_COS] = math_cos, [IR_TAN] = math_tan,   [IR_TANH] = do_tanh,   [IR_SIGMOID] = do_sigmoid,
         [IR_ERF] = do_erf,
     };
-    if (op == IR_LDEXP && m->ldexp) /* hardware gives an infinity or 0 for NaN scaled by one */
+    /* hardware gives an infinity or 0 for a NaN that is scaled by an infinite exponent */
+    if (op == IR_LDEXP && m->ldexp)
         return pick(m, op2(m, IR_NE, x, x), x, op2(m, IR_LDEXP, x, y));
     if (op == IR_LDEXP)
         return do_ldexp(m, x, y);
@@ -546,7 +552,7 @@ eas_status ir_expanded(const eas_ir *ir, unsigned keep, eas_ir **out)
     ir_rewrite w = {0};
     eas_status st = ir_rewrite_begin(&w, ir);
     if (!st)
-        /* these formulas mean what they say; the kernel itself was contracted before */
+        /* the formulas rely on each rounding as written; the kernel itself was contracted before */
         w.b->ir->flags |= EAS_KERNEL_NO_CONTRACT;
     for (uint32_t i = 0; i < ir->ninsns && !st; i++) {
         const ir_insn *in = ir_rewrite_at(&w, i);

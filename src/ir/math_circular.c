@@ -96,7 +96,7 @@ static angle reduce_large(maths *m, uint32_t x)
                            : op2(m, IR_SHL, limb[2], word(l, 32));
     uint32_t q = op2(m, IR_SHR, add(m, top, word(l, (uint64_t)1 << 61)), word(l, 62));
     uint32_t frac = op2(m, IR_OR, op2(m, IR_SHL, top, word(l, 2)), op2(m, IR_SHR, low, word(l, 62)));
-    /* as a signed fraction of a quarter turn, 2^-64 a unit; the bits below go into the low part */
+    /* frac is a signed fraction of a quarter turn in units of 2^-64; the bits below go into the low part */
     uint32_t s = irb_to(m->b, IR_BITCAST, i64, frac), h = to_float(m, s);
     uint32_t back = irb_to(m->b, IR_CAST, i64, h), d = to_float(m, sub(m, s, back));
     uint32_t below = mul(m, to_float(m, op2(m, IR_SHL, low, word(l, 2))), num(m, 0x1p-64));
@@ -121,14 +121,14 @@ static uint32_t odd(maths *m, uint32_t q, int64_t bit)
     return op2(m, IR_NE, op2(m, IR_AND, q, whole_num(m, bit)), whole_num(m, 0));
 }
 
-/* x - q pi/2, with pi/2 in three parts: exact while q has few bits. r.lo is whatever is left, and of q only
- * the last bits are right: all that one rounding at the end needs. */
+/* x - q pi/2, with pi/2 in three parts: exact while q has few bits. r.lo is the part of the remainder that
+ * r.hi cannot hold, and only the last bits of q are right, which is enough to tell the quarter. */
 static angle reduce_angle(maths *m, uint32_t x)
 {
     uint32_t magic = num2(m, 0x1.8p23, 0x1.8p52), t = fma3(m, x, num(m, 0.63661977236758134308), magic),
              q = sub(m, t, magic), b = num2(m, 4.371138828673793e-08, -6.123233995736766e-17);
     uint32_t r = fma3(m, q, num2(m, -1.5707963705062866, -1.5707963267948966), x); /* exact */
-    /* p may be the larger one: then it is small, or takes r away, which is exact */
+    /* |p| may exceed |r|: then either p is small or the difference is exact */
     pair p = two_mul(m, q, b), d = fast_two_sum(m, r, p.hi);
     uint32_t rest = num2(m, 1.7151245100058819e-15, 1.4973849048591698e-33),
              lo = add(m, d.lo, fma3(m, q, rest, p.lo));
@@ -141,8 +141,8 @@ static angle reduce_angle(maths *m, uint32_t x)
 /* (r.hi + r.lo)^2 */
 static uint32_t square_of(maths *m, pair r) { return fma3(m, r.hi, r.hi, mul(m, add(m, r.hi, r.hi), r.lo)); }
 
-/* sin(x + turn pi/2). The last operation rounds; what comes before it is off by three eighths of an ULP at
- * most. */
+/* sin(x + turn pi/2). Only the last operation rounds the result; the error of all before it is at most three
+ * eighths of an ULP. */
 static uint32_t circular(maths *m, uint32_t x, int64_t turn)
 {
     angle a = reduce_angle(m, x);
@@ -188,14 +188,14 @@ static pair sin_pair(maths *m, pair r)
 static pair cos_pair(maths *m, pair r)
 {
     uint32_t one = num(m, 1), z = mul(m, r.hi, r.hi), h = mul(m, num(m, 0.5), z), w = sub(m, one, h);
-    uint32_t zl = fma3(m, r.hi, r.hi, neg(m, z)); /* what squaring lost */
+    uint32_t zl = fma3(m, r.hi, r.hi, neg(m, z)); /* the rounding error of r.hi^2 */
     uint32_t rest =
         fma3(m, mul(m, z, z), HORNER(m, z, COS32), neg(m, fma3(m, r.hi, r.lo, mul(m, num(m, 0.5), zl))));
     return fast_two_sum(m, w, add(m, sub(m, sub(m, one, w), h), rest));
 }
 
-/* As a quotient of pairs: in f32 the bound of 1 ULP leaves no room for the rounding of a polynomial whose
- * terms are up to a quarter of the result. */
+/* tan(r) as a quotient of pairs: in f32 the bound of 1 ULP leaves no room for the rounding of a polynomial
+ * whose terms are up to a quarter of the result. */
 static uint32_t tan32(maths *m, uint32_t x)
 {
     angle a = reduce_fully(m, x);
@@ -210,7 +210,8 @@ static uint32_t tan32(maths *m, uint32_t x)
     return pick(m, lt(m, mag(m, x), inf_num(m)), y, nan_num(m));
 }
 
-/* tan(r), or -1/tan(r) in odd quarters: a quotient corrected by what it leaves of both parts of tan(r) */
+/* tan(r), or -1/tan(r) in odd quarters: a quotient corrected by its remainder, to which both parts of tan(r)
+ * contribute */
 static uint32_t tan64(maths *m, uint32_t x)
 {
     angle a = reduce_angle(m, x);

@@ -63,8 +63,8 @@ static uint32_t do_atan(maths *m, uint32_t x)
     return copy_sign(m, angle_from(m, pair_pick(m, big, half_pi(m), none), big, t), x);
 }
 
-/* The smaller leg over the larger one is the tangent of what lies between the point and an axis. A NaN in
- * either leg goes through the quotient. */
+/* The smaller leg over the larger one is the tangent of the angle between the point and the nearer axis. A
+ * NaN in either leg goes through the quotient. */
 static uint32_t do_atan2(maths *m, uint32_t y, uint32_t x)
 {
     uint32_t ay = mag(m, y), ax = mag(m, x), zero = num(m, 0), steep = gt(m, ay, ax),
@@ -104,15 +104,16 @@ static uint32_t do_acos(maths *m, uint32_t x)
     return angle_sum(m, base, v, z, HORNER2(m, z, ASIN32, ASIN64));
 }
 
-/* y, 1/cbrt(v) but for a relative error of e/3 with e = 1 - v y^3, without it up to e^3 */
+/* A better approximation of 1/cbrt(v): with e = 1 - v y^3, that of y is off by a relative e/3, the one
+ * returned by the order of e^3. */
 static uint32_t closer(maths *m, uint32_t v, uint32_t y)
 {
     uint32_t e = fma3(m, neg(m, mul(m, v, y)), mul(m, y, y), num(m, 1));
     return fma3(m, mul(m, y, e), fma3(m, e, num(m, 2.0 / 9), num(m, 1.0 / 3)), y);
 }
 
-/* |x| = v 8^n with v near 1; c = v y^2 for y near 1/cbrt(v), and one step of Newton's with the exact v - c^3,
- * in which 1/c^2 is y^2. There is no division. */
+/* |x| = v 8^n with v near 1; c = v y^2 for y near 1/cbrt(v), and one step of Newton's method with the exact
+ * residual v - c^3, in which 1/c^2 is y^2. There is no division. */
 static uint32_t do_cbrt(maths *m, uint32_t x)
 {
     uint32_t a = mag(m, x), tiny = lt(m, a, num2(m, 0x1p-126, 0x1p-1022)), k,

@@ -11,14 +11,14 @@ typedef struct maths {
     eas_builder *b;
     ir_type t, it, ut; /* the float type, and its signed and unsigned twins */
     bool wide;         /* f64 */
-    bool ldexp;        /* stays an instruction */
+    bool ldexp;        /* IR_LDEXP stays an instruction */
 } maths;
 
 typedef struct pair {
     uint32_t hi, lo;
 } pair;
 
-/* What x is computed in: halves in f32. */
+/* The dtype in which functions of x are computed: f32 for halves, else its own. */
 static inline maths maths_of(eas_builder *b, uint32_t x)
 {
     const ir_type t = ir_typeof(b->ir, x);
@@ -92,8 +92,8 @@ static inline uint32_t power_of_two(maths *m, uint32_t n)
     return as_float(m, op2(m, IR_SHL, biased, whole_num(m, m->wide ? 52 : 23)));
 }
 
-/* A whole number that is small against the mantissa: f itself, and t, in whose last bits it stands: BIG
- * and twice the bias of an exponent were added. */
+/* A whole number that is small against the mantissa: f is the number as a float; the last bits of t hold it
+ * as an integer, since BIG and twice the bias of an exponent were added to it. */
 typedef struct rounded {
     uint32_t f, t;
 } rounded;
@@ -111,9 +111,9 @@ static inline uint32_t whole_of(maths *m, rounded n)
     return sub(m, as_bits(m, n.t), whole_num(m, m->wide ? 0x43380000000007fe : 0x4b4000fe));
 }
 
-/* x 2^n for an x near 1, in two steps, so that the result may underflow or overflow by itself; the first
- * is exact, so hardware that does it in one gives the same. Shifting leaves nothing of t but n and the
- * bias. */
+/* x 2^n for an x near 1, in two steps, so that the result underflows or overflows as it should; the first
+ * step is exact, so hardware that does it in one gives the same result. The shift drops everything of t but n
+ * and the bias. */
 static inline uint32_t scale(maths *m, uint32_t x, rounded n)
 {
     if (m->ldexp)
@@ -160,7 +160,7 @@ static inline pair two_mul(maths *m, uint32_t a, uint32_t b)
     return (pair){p, fma3(m, a, b, neg(m, p))};
 }
 
-/* A product whose lo may be some ULP of hi. */
+/* A product of pairs, whose lo may be some ULP of hi. */
 static inline pair two_mul_pair(maths *m, pair a, pair b)
 {
     pair p = two_mul(m, a.hi, b.hi);

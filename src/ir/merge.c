@@ -1,14 +1,15 @@
-/* merge.c: values that regions hand on, and what nothing needs.
+/* merge.c: drops values that regions only hand on, and instructions that nothing needs.
  *
  * A front end traces a body once and cannot know what it will change, so it carries every living variable
- * through every loop and merges it at the end of every branch. Most of these come out as they went in, or
- * nobody reads them afterwards. Both kinds are dropped here: a merge whose sides are one value is that value,
- * whichever way was taken, and a loop that hands a value on unchanged gives what it was given. Uniformity
- * (analyse.c) follows from the same facts: threads that part and change nothing agree about it afterwards.
+ * through every loop and merges it at the end of every branch. Most of these values come out as they went in,
+ * or are never read afterwards. Both kinds are dropped here: a merge whose two sides are the same value is
+ * that value, and the result of a loop that hands a value on unchanged is the value before the loop.
+ * Uniformity (analyse.c) follows from the same facts: a value that diverging threads leave unchanged is still
+ * the same for all of them afterwards.
  */
 #include "ir.h"
 
-/* ---- what passes through unchanged ---- */
+/* ---- values that regions hand on unchanged ---- */
 
 typedef struct rooter {
     const eas_ir *ir;
@@ -68,7 +69,7 @@ uint32_t *ir_roots(const eas_ir *ir, arena *mem)
     return r.root;
 }
 
-/* ---- what is needed ---- */
+/* ---- liveness ---- */
 
 typedef struct sweeper {
     ir_rewrite w;
@@ -96,7 +97,7 @@ static bool need_args(sweeper *s, const ir_insn *in, int from, int n)
     return more;
 }
 
-/* A carried value is needed if its body or what follows the loop reads it. */
+/* A carried value is needed if the body, or an instruction after the loop, reads it. */
 static bool carries(const sweeper *s, const ir_insn *op, const ir_insn *end, int k)
 {
     return s->live[op->res + (uint32_t)(k + (op->op == IR_LOOP))] || s->live[end->res + (uint32_t)k];
@@ -156,9 +157,10 @@ static void find_live(sweeper *s)
     }
 }
 
-/* ---- the kernel without it ---- */
+/* ---- building the kernel without the rest ---- */
 
-/* Does value k of the region come out as it went in? Its closer's result then has another root. */
+/* Does value k of the region come out as it went in? Then the root of the closer's result is another
+ * value. */
 static bool passes(const sweeper *s, const ir_insn *end, int k)
 {
     return s->root[end->res + (uint32_t)k] != end->res + (uint32_t)k;
@@ -190,7 +192,8 @@ static void open_loop(sweeper *s, uint32_t i, const ir_insn *end)
             s->w.map[in->res + (uint32_t)(own + k)] = s->w.map[args_of(s, in)[head + k]];
 }
 
-/* What a branch gives on both of its ways: the value, or what both sides make, made once more. */
+/* The value in the new kernel that both sides of a branch give for v: the value itself, or, if each side
+ * makes an equal constant or cast, a new one after the branch. */
 static uint32_t either_way(sweeper *s, uint32_t v)
 {
     const uint32_t root = s->root[v];

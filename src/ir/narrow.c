@@ -95,7 +95,7 @@ static void find_candidates(narrower *n, const ir_range *smallest)
     }
 }
 
-/* In a launch that takes this form, v must fit dt. */
+/* Adds the obligation that v fits dt: this form runs only in launches for which that is proved. */
 static void oblige(narrower *n, uint32_t v, eas_dtype dt)
 {
     ir_narrow *w = n->need;
@@ -233,7 +233,7 @@ static bool anything(const narrower *n)
     return false;
 }
 
-/* Finds what can be narrowed; false: nothing, or no memory. */
+/* Finds what can be narrowed; false: there is nothing to narrow, or no memory. */
 static bool prepare(narrower *n, const eas_ir *ir)
 {
     const size_t np = (size_t)(ir->nparams + 1);

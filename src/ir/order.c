@@ -89,8 +89,8 @@ static uint32_t position(eas_builder *b, ir_type t, int axis)
     uint32_t lin = numbered(b, t);
     return op2(b, IR_MOD, op2(b, IR_FLOORDIV, lin, whole(b, t, step_of(t, axis))), whole(b, t, t.dim[axis]));
 }
-/* For a block of type `to`, which differs from l->t in the length of the axis only: the offset of the
- * element with index 0. */
+/* For a block of type `to`, which differs from l->t only in the length of the axis: the offset at which each
+ * element would lie if its index along the axis were 0. */
 static uint32_t row_start(eas_builder *b, const lanes *l, ir_type to)
 {
     uint32_t lin = numbered(b, to);
@@ -115,7 +115,7 @@ static uint32_t get(eas_builder *b, const lanes *l, uint32_t off, uint32_t mask)
     uint32_t r = b->status ? 0 : eas_builder_load(b, l->mem, off, mask, 0);
     return b->status || !l->truth ? r : irb_to(b, IR_CAST, ir_with_dtype(type_of(b, r), EAS_BOOL), r);
 }
-/* x written to other places, which are a permutation of its own, and read back in order. */
+/* Stores the lanes of x at the offsets `off`, a permutation, and loads them back in order. */
 static uint32_t scattered(eas_builder *b, uint32_t x, uint32_t off)
 {
     ir_type t = type_of(b, x);
@@ -227,7 +227,7 @@ eas_value eas_builder_cat(eas_builder *b, eas_value x, eas_value y, int axis)
 }
 
 /* ---- sorting ---- */
-/* Does x come before y? NaN comes behind every number, or before it if they descend. */
+/* Does x come before y? A NaN comes after every number, or before it in descending order. */
 static uint32_t comes_before(eas_builder *b, uint32_t x, uint32_t y, bool descending)
 {
     uint32_t r = op2(b, descending ? IR_GT : IR_LT, x, y);
@@ -242,7 +242,7 @@ typedef struct ranking {
     uint32_t x, start, pos;
     bool descending;
 } ranking;
-/* now, one more where element j of the axis comes before. */
+/* The count `now`, plus 1 in lanes whose element comes after element j of the axis. */
 static uint32_t count_ahead(eas_builder *b, const ranking *r, uint32_t now, uint32_t j)
 {
     ir_type t = r->l.t;
@@ -256,7 +256,7 @@ static uint32_t count_ahead(eas_builder *b, const ranking *r, uint32_t now, uint
     uint32_t first = op2(b, IR_OR, ahead, op2(b, IR_AND, equal, op2(b, IR_LT, j, r->pos)));
     return op2(b, IR_ADD, now, irb_to(b, IR_CAST, as_i64(t), first));
 }
-/* Where in scratch memory each element goes. */
+/* The place in scratch memory that each element of the sorted block takes. */
 static uint32_t rank_of(eas_builder *b, uint32_t x, int axis, bool descending)
 {
     ranking r = {.l = put(b, x, axis), .x = x, .descending = descending};

@@ -1,10 +1,10 @@
-/* poison.c: lanes of live values that a load did not find in its buffer.
+/* poison.c: marks for lanes of live values whose load was out of bounds.
  *
  * A load of a lane that no store needs is no fault (docs/ir.md), and while a kernel runs instruction by
- * instruction nobody knows yet what will be needed. So such a lane is marked, what is computed of it is
- * marked as well, and the fault is reported where a marked lane is stored, decides a branch, is an offset or
- * a mask, or is looked at. `where` takes the mark of the side it chooses only, and `and` with false, `or`
- * with true have none.
+ * instruction it is not known yet which lanes a store will need. So a lane that is loaded out of bounds is
+ * marked, every lane that is computed from a marked one is marked as well, and the fault is reported where a
+ * marked lane is stored, decides a branch, is used as an offset or a mask, or is read by the host. `where`
+ * takes only the mark of the side that it chooses; `and` with false and `or` with true are not marked.
  */
 #include "interp.h"
 
@@ -86,11 +86,11 @@ bool poison_used(run *r, uint32_t v)
     return false;
 }
 
-/* ---- instructions that use what they are given ---- */
+/* ---- instructions that use their operands: a marked lane is a fault ---- */
 
 static bool fail_at(run *r) { return r->st = base_error_raise(&r->poison->error), true; }
 
-/* Lanes that take part in an access: their offset and mask, and what they write. */
+/* Offset, mask and stored value of an access, in the lanes that take part: is one of them marked? */
 static bool access_uses(run *r, const ir_insn *in, int first, int last)
 {
     const uint32_t *a = ir_args(r->ir, in), mask = ir_mask(r->ir, in);
@@ -123,9 +123,9 @@ bool poison_before(run *r, const ir_insn *in)
     return false;
 }
 
-/* ---- what results take over ---- */
+/* ---- marks that results take over from operands ---- */
 
-/* Does the other operand alone decide? */
+/* Is the result of `and` or `or` in lane k decided by the operand that is not marked? */
 static bool settled(const run *r, const ir_insn *in, int64_t k)
 {
     const uint32_t *a = ir_args(r->ir, in);
@@ -227,6 +227,6 @@ void poison_after(run *r, const ir_insn *in)
     case IR_RULE_CMP:
     case IR_RULE_WHERE:
     case IR_RULE_CAST: lane_by_lane(r, in); return;
-    default: return; /* what is left uses its operands, or has none */
+    default: return; /* the others are effects, whose operands poison_before looks at, or have no operands */
     }
 }

@@ -99,7 +99,8 @@ static uint32_t from_one(maths *m, uint32_t w)
 }
 
 /* [0, 1) in steps of 2^-24 or 2^-53: every result is exact. 24 bits fit i32, which converts faster than u32.
- * The last of 53 bits is in what is taken off: 1 or the number before it. */
+ * For f64, 52 bits give a number in [1, 2); the 53rd bit decides whether 1 or the number before 1 is
+ * subtracted. */
 static uint32_t unit(maths *m, uint32_t w)
 {
     if (!m->wide)

@@ -175,7 +175,7 @@ static ir_range identity(const ir_insn *in, eas_dtype dt, const ir_env *env, con
     }
 }
 
-/* Result k of an instruction, given a way to ask for operands. */
+/* What `transfer` needs to know of an instruction's surroundings: `ask` gives the interval of an operand. */
 typedef struct asking {
     const eas_ir *ir;
     const ir_env *env;
@@ -194,7 +194,7 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-/* A number that divides v for sure; 0 where v is 0. Values that may have wrapped have none but 1. */
+/* A number that divides v for sure; 0 where v is 0. For values that may have wrapped it is 1. */
 static int64_t divisor(const asking *q, uint32_t v, int depth)
 {
     const ir_type t = ir_typeof(q->ir, v);
@@ -226,8 +226,8 @@ static int64_t divisor(const asking *q, uint32_t v, int depth)
     }
 }
 
-/* Where start and step are known, so is the last value: it does not just stay below hi. Where they are
- * only known to be multiples of some number, so is it. */
+/* The interval of a loop's counter. If start and step are known, its last value is exact, not just below hi.
+ * If both are only known to be multiples of `unit`, the last value is a multiple of it, too. */
 static ir_range loop_variable(eas_dtype dt, ir_range lo, ir_range hi, ir_range step, int64_t unit)
 {
     const wide first = lo.lo, room = step.lo > 0 ? (wide)hi.hi - 1 - first : first - 1 - (wide)hi.lo;
@@ -244,9 +244,9 @@ static ir_range loop_variable(eas_dtype dt, ir_range lo, ir_range hi, ir_range s
     return fit(dt, min64(lo.lo, hi.lo), max64(lo.hi, hi.hi));
 }
 
-/* The interval of a result from those of its operands: the transfer function of interval analysis.
- * Arithmetic that may leave its dtype gives the dtype's whole range, as do loads and whatever no interval
- * knows. */
+/* The interval of a result from those of its operands: the transfer function of interval analysis. Arithmetic
+ * that may leave its dtype gives the dtype's whole range, as do loads and other results that intervals tell
+ * nothing about. */
 static ir_range transfer(const asking *q, const ir_insn *in, int k)
 {
     const uint32_t *a = ir_args(q->ir, in);
@@ -342,8 +342,10 @@ ir_range *ir_ranges(const eas_ir *ir, const ir_env *env, arena *mem)
     return r;
 }
 
-/* ---- bounds ---- An access under a mask or inside an if knows more: the mask's comparisons bound the
- * values they compare, and the offset is evaluated again under those bounds. */
+/* ---- bounds ---- */
+
+/* More is known of an access under a mask or inside an if: the comparisons in its condition bound the values
+ * that they compare, and the offset is evaluated again under those bounds. */
 
 enum { MAX_FACTS = 64, MAX_DEPTH = 64 };
 
@@ -393,7 +395,7 @@ typedef struct prover {
     ir_range *memo;
     int depth;
     bool *by_data;
-    bool doubts; /* accesses by data that are not proved */
+    bool doubts; /* an access by data is not proved */
 } prover;
 
 static ir_range refined(void *ctx, uint32_t v)
@@ -587,7 +589,7 @@ static bool prover_init(prover *p, const eas_ir *ir, const ir_env *env, arena *m
     return p->base && p->stamp && p->memo && p->by_data;
 }
 
-/* ---- what a program writes ---- */
+/* ---- stores that are certain ---- */
 
 bool *ir_depends(const eas_ir *ir, uint16_t op, int64_t imm, arena *mem)
 {
@@ -602,7 +604,7 @@ bool *ir_depends(const eas_ir *ir, uint16_t op, int64_t imm, arena *mem)
     return r;
 }
 
-/* Is the body that begins here surely never entered? */
+/* Is the body that begins here (otherwise: the else of `in`) surely never entered? */
 static bool skipped(const prover *p, const ir_insn *in, bool otherwise)
 {
     const uint32_t *a = ir_args(p->ir, in);
@@ -618,8 +620,9 @@ static bool surely_writes(prover *p, const ir_insn *in, const bool *depends)
            !(mask && p->base[mask].hi == 0) && access_inside(p, in);
 }
 
-/* The first store that is certain to happen and to depend on program_id(0). Walks the list with what
- * conditions of the branches around are known to say; a branch that may not be taken says nothing. */
+/* The first store that is certain to happen and to depend on program_id(0). Walks the instructions with the
+ * facts that the conditions of enclosing branches give. A branch whose condition is not known counts as
+ * taken; one that is surely not taken is skipped. */
 static uint32_t find_write(prover *p, arena *mem)
 {
     const eas_ir *ir = p->ir;
@@ -635,7 +638,7 @@ static uint32_t find_write(prover *p, arena *mem)
             stack[depth].at = i;
             stack[depth++].facts = p->nfacts;
             if (skipped(p, in, false))
-                /* an else of it is not looked at either: nothing is said rather than something wrong */
+                /* its else is skipped, too: a store that is missed is harmless, a wrong one is not */
                 i = end[i] - 1;
             else if (in->op == IR_IF)
                 learn(p, ir_args(ir, in)[0], true, 0);

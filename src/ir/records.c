@@ -1,4 +1,4 @@
-/* records.c: what `print` leaves behind, and how it reads.
+/* records.c: the records that `print` writes, and the text that is made of them.
  *
  * No device knows how to print. ir_printed turns each print into a place taken from a counter and stores into
  * a buffer of records, two parameters that launches add to the caller's; afterwards the host puts records in
@@ -138,7 +138,7 @@ static void add_head(str *s, const int64_t pid[3], int naxes, const char *what, 
     str_add(s, ": ");
 }
 
-/* ---- on the interpreter, while a kernel is built: at once ---- */
+/* ---- printing at once: on the interpreter, and while a live kernel is built ---- */
 
 static int64_t lanes_on(const run *r, uint32_t mask, int64_t n, int64_t *who)
 {
@@ -159,7 +159,7 @@ static void say(const ir_call *call, const str *s)
         fwrite(s->at, 1, s->len, stdout);
 }
 
-/* Values of the lanes that print, one after the other; several: as one row. */
+/* Values of the lanes that print, one after the other; rows: as one row. */
 static bool pick(const run *r, uint32_t v, const int64_t *who, int64_t on, bool rows, arena *mem, lanes *out)
 {
     int64_t *bits = arena_alloc(mem, (size_t)on * sizeof *bits);
@@ -382,11 +382,11 @@ eas_status ir_printed(const eas_ir *ir, int64_t limit, eas_ir **out, ir_records 
     return ir_rewrite_end_simple(&p.w, st, out);
 }
 
-/* ---- afterwards: records in order ---- */
+/* ---- after the launch: putting records in order ---- */
 
 typedef struct record {
     int64_t program;
-    /* round: the n-th time this thread came here; first: the first place of the line */
+    /* round: this is the n-th time that the thread reached the print; first: the first place of the line */
     uint32_t which, thread, place, round, first;
 } record;
 
@@ -424,13 +424,14 @@ static int by_line(const void *x, const void *y)
     return a->thread < b->thread ? -1 : a->thread > b->thread;
 }
 
-/* ---- the lines of a group: each thread has its own in order, and which thread came first is chance ---- */
+/* ---- merging the lines of a group's threads: those of one thread are in order, the order of threads is
+ * chance ---- */
 
 typedef struct merge {
     const record *r;      /* of one program, by thread */
     const uint32_t *loop; /* of each print: which outermost loop it stands in; 0: none */
     uint32_t *head, *end; /* of each thread, in r */
-    uint32_t *waiting;    /* of each line: its threads that are not there yet */
+    uint32_t *waiting;    /* of each line: how many of its threads have not come to it yet */
     uint32_t *rank;       /* of each line; 0: not placed */
     uint32_t nthreads;
 } merge;
@@ -443,7 +444,7 @@ static bool comes_before(const merge *m, const record *a, const record *b)
     return a->which != b->which ? a->which < b->which : a->round < b->round;
 }
 
-/* Puts the thread at its next line that is not placed. */
+/* Advances the thread to its next line that is not placed. */
 static void settle(merge *m, uint32_t t)
 {
     while (m->head[t] < m->end[t] && m->rank[m->r[m->head[t]].first])
@@ -452,8 +453,8 @@ static void settle(merge *m, uint32_t t)
         m->waiting[m->r[m->head[t]].first]--;
 }
 
-/* The next line: one that all of its threads have come to; where there is none, since they took different
- * ways round a loop, any. */
+/* The next line to write: the first that all of its threads have come to. If there is none, because threads
+ * took different ways round a loop, the first that any thread has come to. */
 static uint32_t next_line(const merge *m)
 {
     const record *best = NULL, *any = NULL;

@@ -457,7 +457,8 @@ int ir_print_values(const char *text)
     return n;
 }
 
-/* Under a mask that is a block every value has its shape; else each its own. */
+/* Under a mask that is a block every printed value has the mask's shape; without one each value has its
+ * own. */
 static const char *rule_print(check *c)
 {
     if (c->imm < 0 || c->imm >= c->ir->nstrings)
@@ -569,7 +570,7 @@ static const char *rule_loop(check *c)
     return NULL;
 }
 
-/* Whether the values match the opener's is the verifier's to see: it knows the region. */
+/* The verifier checks that these values match those of the opener, since it knows the region. */
 static const char *rule_end(check *c)
 {
     if (c->nres != c->nargs)

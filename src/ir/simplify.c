@@ -1,11 +1,11 @@
 /* simplify.c: the same kernel with less to do.
  *
  *   rewrite   one walk that folds constants, applies identities, decides comparisons by intervals, inlines
- *             decided ifs and
- *             shares equal pure instructions (scoped to regions); repeated until nothing changes
+ *             ifs whose condition is known and shares equal pure instructions within a region (hash-consing);
+ *             repeated until nothing changes
  *   retype    a scalar parameter that is only ever cast to one float dtype arrives in that dtype
  *   contract  a product that feeds exactly one sum becomes an fma (contract.c; unless the kernel says no)
- *   sweep     drops what nothing needs
+ *   sweep     drops instructions that nothing needs
  *
  * Every identity is exact: integers wrap, floats keep signed zeros, infinities and NaN.
  */
@@ -23,13 +23,14 @@ typedef struct simp {
     uint32_t tabsize;
     VEC(uint32_t) undo;  /* table slots filled, to empty them when a region closes */
     VEC(uint32_t) scope; /* undo.len at each open region */
-    /* instructions before the last that writes memory, or before the loop that does: arguments may overlap */
+    /* how many instructions there were at the last write to memory, or at the start of a loop that writes: an
+     * earlier load may not be shared with a later one, since arguments may overlap */
     uint32_t written;
 } simp;
 
 static const ir_env nothing_known = {0};
 
-/* ---- looking at what was built ---- */
+/* ---- looking at the new kernel ---- */
 
 static ir_type type_of(const simp *s, uint32_t v) { return s->w.b->ir->vals[v].type; }
 static const ir_insn *def(const simp *s, uint32_t v) { return ir_def(s->w.b->ir, v); }
@@ -76,8 +77,8 @@ static bool same_insn(const simp *s, const ir_insn *in, uint16_t op, const uint3
            (!nargs || !memcmp(args_of(s, in), args, (size_t)nargs * sizeof *args));
 }
 
-/* Loads may be shared where nothing in this kernel writes what they read, and nothing is written between
- * them. */
+/* A load may be shared if nothing in this kernel writes to its buffer and, as buffers may overlap, nothing is
+ * written between the two loads. */
 static bool shareable(const simp *s, uint16_t op, const uint32_t *args)
 {
     if (ir_rows[op].flags & IR_PURE)
@@ -100,8 +101,8 @@ static void put_in_order(const simp *s, const uint32_t *a, uint32_t *out)
     out[1] = a[!swap];
 }
 
-/* Appends, or finds an equal instruction. For rules with explicit type t holds it; otherwise it is
- * computed. */
+/* Appends an instruction, or finds an equal one. For rules with an explicit result type t holds it; otherwise
+ * the type is computed. */
 static uint32_t emit(simp *s, uint16_t op, const uint32_t *args, int nargs, int64_t imm, ir_type t)
 {
     eas_builder *b = s->w.b;
@@ -157,7 +158,7 @@ static void open_scope(simp *s)
         irb_fail(s->w.b, EAS_ERR_MEMORY, "out of memory");
 }
 
-/* Emptying slots in reverse order of filling keeps the probe chains of what remains intact. */
+/* Slots are emptied in reverse order of filling, which keeps the probe chains of the others intact. */
 static void close_scope(simp *s)
 {
     uint32_t keep = s->scope.len ? s->scope.at[--s->scope.len] : 0;
@@ -373,7 +374,7 @@ static uint32_t simplify_cast(simp *s, uint32_t x, ir_type t)
     return 0;
 }
 
-/* Shapes: nothing to do, or two in a row. */
+/* A shape instruction that changes nothing is its operand; of two in a row the first is left out. */
 static uint32_t simplify_shape(simp *s, uint16_t op, uint32_t x, ir_type t)
 {
     if (ir_type_eq(type_of(s, x), t))
@@ -592,7 +593,7 @@ static uint32_t visit(simp *s, uint32_t i, const uint32_t *end)
         structure(s, i, end);
         return i + 1;
     }
-    if (in->op == IR_PRINT) { /* of any number of values */
+    if (in->op == IR_PRINT) { /* the number of operands is not bounded */
         ir_rewrite_copy(&s->w, i);
         return i + 1;
     }
@@ -677,7 +678,7 @@ static void retype(eas_ir *ir)
     }
 }
 
-/* ---- the whole ---- */
+/* ---- the pass ---- */
 
 enum { MAX_ROUNDS = 8 };
 
@@ -719,7 +720,7 @@ eas_status ir_simplify(const eas_ir *ir, eas_ir **out)
             st = settle(&work);
     }
     if (!st) {
-        if (work == ir) /* never edit what the caller holds */
+        if (work == ir) /* the caller's kernel is never edited */
             st = replace(&work, ir_swept(work, &next, &swept), &next);
         if (!st) {
             retype(work);

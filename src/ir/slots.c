@@ -1,13 +1,13 @@
 /* slots.c: how long values are needed, and which of them share memory.
  *
  * The problem: blocks that the interpreter, a text or machine code keeps in memory outnumber those that are
- * needed at the same time. The idea is register allocation by linear scan: whoever places values numbers the
- * points of a run in order (instructions, or segments of them), says where each value is made and read, and
- * reports every loop at its end: what comes into a loop from outside is read again in the next round, so its
- * live range lasts until the loop ends. Then values are placed in the order in which they are made; each
- * takes the smallest slot that is large enough and whose holder's live range is over, or a new one. Whether a
- * slot is free is the caller's to say, since one that is read for the last time where the next value is made
- * may be overwritten lane by lane.
+ * needed at the same time. The idea is register allocation by linear scan: the caller, which places values,
+ * numbers the points of a run in order (instructions, or segments of them), reports where each value is made
+ * and read, and reports every loop at its end: a value from outside of a loop is read again in the next
+ * round, so its live range lasts until the loop ends. Then values are placed in the order in which they are
+ * made; each takes the smallest slot that is large enough and whose holder's live range is over, or a new
+ * one. Whether a slot is free is the caller's to say, since one that is read for the last time where the next
+ * value is made may be overwritten lane by lane.
  */
 #include "ir.h"
 

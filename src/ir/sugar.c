@@ -9,8 +9,8 @@
 #include <math.h>
 #include <stdio.h>
 
-/* A number that has a dtype: NumPy's. It promotes as that dtype does, and must fit what it meets as any
- * number. */
+/* Is v a number with a dtype of its own, as a NumPy scalar is? It promotes as that dtype does, and must fit
+ * the dtype that it is combined with, as any number must. */
 static bool is_number(const eas_builder *b, uint32_t v)
 {
     const ir_insn *d = b->ir->vals[v].weak == IR_NUMBER ? ir_def(b->ir, v) : NULL;
@@ -23,7 +23,7 @@ bool sugar_is_literal(const eas_builder *b, uint32_t v)
     return is_weak(b, v) && d && d->op == IR_CONST;
 }
 
-/* What a message calls v: a parameter by its name, the rest by type. */
+/* How a message calls v: parameters by name, other values by type. */
 const char *sugar_describe(const eas_builder *b, uint32_t v, char buf[160])
 {
     str s = {0};
@@ -314,7 +314,8 @@ static eas_dtype op_dtype(uint16_t op, eas_dtype dt)
     return dt;
 }
 
-/* Rounding functions leave integers as they are; ask for them before op_dtype makes floats of them. */
+/* Rounding functions leave integers as they are; this is tested before op_dtype turns integers into
+ * floats. */
 static bool identity_on_ints(uint16_t op)
 {
     return op == IR_FLOOR || op == IR_CEIL || op == IR_TRUNC || op == IR_ROUND;
@@ -401,7 +402,7 @@ eas_value eas_builder_apply(eas_builder *b, eas_op op, eas_value x, eas_value y,
     return mark_weak(b, r, weak);
 }
 
-/* The quotient plus 1 where something is left over: negating x, as in -(-x // y), would wrap for unsigned
+/* The quotient plus 1 where there is a remainder: negating x, as in -(-x // y), would wrap for unsigned
  * integers and the least signed one. */
 static uint32_t int_cdiv(eas_builder *b, uint32_t x, uint32_t y)
 {
@@ -622,7 +623,7 @@ eas_value eas_builder_tid(eas_builder *b, int64_t start, int64_t size)
     return start && v ? apply2(b, IR_ADD, v, irb_typed(b, IR_CONST, ir_scalar(EAS_I64), start)) : v;
 }
 
-/* ---- what is known of a value ---- */
+/* ---- properties of values ---- */
 
 eas_dtype eas_value_dtype(const eas_builder *b, eas_value v)
 {

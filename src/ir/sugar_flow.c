@@ -5,7 +5,8 @@
 
 enum { MAX_CARRIED = 1024 };
 
-/* Builds an instruction with n more operands behind `head`, and hands its results (from `skip` on) out. */
+/* Builds an instruction with n more operands behind `head`, and returns its results from `skip` on in
+ * `out`. */
 static uint32_t region(eas_builder *b, uint16_t op, const uint32_t *head, int nhead, int n,
                        const uint32_t *more, int nres, uint32_t *out, int skip)
 {

@@ -28,7 +28,8 @@ static bool want_mask(eas_builder *b, const char *what, uint32_t v)
     return true;
 }
 
-/* A value about to enter memory of dtype elem: anything but a float into an integer converts by itself. */
+/* The value v, about to be stored in memory of dtype elem: every conversion is implicit but that of a float
+ * to an integer. */
 static uint32_t to_element(eas_builder *b, const char *what, uint32_t v, eas_dtype elem)
 {
     char d[160];
@@ -138,8 +139,8 @@ void eas_builder_fence(eas_builder *b, eas_order order, eas_scope scope)
         irb_insn(b, IR_FENCE, NULL, 0, ir_imm_fence(order, scope), 0, NULL);
 }
 
-/* C11 has both an ordered atomic and a relaxed one between fences; the second is at least as strong as the
- * first, and all that Metal has. */
+/* C11 has ordered atomics; Metal has only relaxed ones, which are put between fences here. That is at least
+ * as strong as the ordered form. */
 eas_value eas_builder_atomic_ordered(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x,
                                      eas_value y, eas_value mask, eas_order order)
 {

@@ -81,7 +81,7 @@ static bool scale_of(const eas_ir *ir, uint32_t v, int64_t *c, uint32_t *sym)
 
 static ir_terms terms_at(const eas_ir *ir, uint32_t v, int depth);
 
-/* axis[i]: where lane axis i goes; -1: its length is 1 */
+/* axis[i]: the axis of the result that lane axis i becomes; -1: its length is 1 */
 static ir_terms remapped(const ir_terms *f, const int *axis)
 {
     ir_terms r = nothing;

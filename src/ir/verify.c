@@ -1,4 +1,5 @@
-/* verify.c: what must hold of every kernel, whoever built it. Nothing downstream checks these again. */
+/* verify.c: the rules that hold for every kernel, whether a front end, the parser or a pass built it. Code
+ * that reads a kernel relies on them and does not check them again. */
 #include "ir.h"
 
 #include <stdio.h>
@@ -79,8 +80,8 @@ static eas_status check_values(verifier *v, uint32_t i, const uint32_t *want, ui
     return EAS_OK;
 }
 
-/* The condition of a while loop is computed in each round by those threads only that go round: it is as
- * divergent as the body. */
+/* The condition of a while loop is computed in each round only by those threads that are still in the loop:
+ * it is as divergent as the body. */
 static bool while_diverges(const verifier *v, uint32_t i)
 {
     int depth = 0;
@@ -94,7 +95,7 @@ static bool while_diverges(const verifier *v, uint32_t i)
         if (!depth)
             break;
     }
-    return false; /* it has none, which is an error of its own */
+    return false; /* there is no DO, which is an error that is reported elsewhere */
 }
 
 static eas_status open_region(verifier *v, uint32_t i)

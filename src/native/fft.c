@@ -23,15 +23,16 @@ typedef struct fft_plan {
     struct fft_plan *inner; /* of Bluestein's convolution */
 } fft_plan;
 typedef struct fft_job {
-    const void *in[2]; /* real and imaginary parts; the latter NULL of real ones */
+    const void *in[2]; /* real and imaginary parts; the latter is NULL for real sequences */
     void *out[2], *mid;
-    /* inner: elements of a sequence are that far apart; lanes: sequences, after real ones were paired */
+    /* inner: the distance between elements of a sequence; lanes: the number of sequences, after real ones
+     * were paired */
     int64_t batch, n, inner, lanes;
     int kind;
     bool inverse;
     double scale;
     const fft_plan *plan, *columns, *rows; /* the latter two of one long sequence */
-    int64_t row; /* of one long sequence: elements from one row of `mid` to the next */
+    int64_t row; /* of one long sequence: the distance in elements between rows of `mid` */
     int shift; /* e^(-2 pi i k / n) = coarse[k >> shift] fine[the bits below] */
     /* steps: w^(k l), for each k of V lanes first the cosines, then the sines */
     double *coarse, *fine, *steps;
@@ -249,7 +250,7 @@ static eas_status share_out(fft_job *b, int64_t sequences, int64_t elements, boo
     return EAS_OK;
 }
 
-/* The factors of n that are nearest to each other; 0: one of them has large prime factors. */
+/* The two factors of n that are nearest to each other; 0: one of them has large prime factors. */
 static int64_t square_factor(int64_t n)
 {
     fft_plan p = {.n = n};
@@ -288,7 +289,7 @@ static eas_status run_long(fft_job *b, int64_t n1, bool wide)
     int64_t n = b->n, n2 = n / n1;
     size_t size = wide ? sizeof(double) : sizeof(float);
     fft_plan *columns = plan_get(n1), *rows = plan_get(n2);
-    /* a line more, so that lines of a column do not share a set of the caches */
+    /* rows are one line longer than needed, so that the lines of a column do not share a set of the caches */
     b->row = n2 + lanes_of(wide);
     b->mid = malloc(2 * size * (size_t)(n1 * b->row));
     b->columns = columns;

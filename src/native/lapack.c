@@ -95,8 +95,8 @@ lapack_fn lapack_find(const char *name, int type)
 
 bool lapack_wide(void) { return L.suffix && !strcmp(L.suffix, "_64_"); }
 
-/* Of eigenvalues and singular values. Below that size the calls and the copies into column order cost more
- * than our own loops; problems of a batch have a thread each with ours. */
+/* For eigenvalues and singular values: of smaller matrices the calls and the copies into column order
+ * cost more than our own loops. In a batch our loops use a thread for each problem. */
 bool lapack_wanted(int64_t n, int64_t batch)
 {
     return n >= LEAST && (batch == 1 || n >= 2 * LEAST) && found();

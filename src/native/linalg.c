@@ -143,7 +143,7 @@ static void conjugate(int64_t type, int64_t n, void *x)
         ((c128 *)x)[i] = conj(((c128 *)x)[i]);
 }
 
-/* B (n m) = A (m n) transposed, conjugated if asked. */
+/* B (n m) = A (m n) transposed; conjugated: also conjugated. */
 static void transposed(int64_t type, int64_t m, int64_t n, const void *a, void *b, bool conjugated)
 {
 #define DO(x) \
@@ -158,8 +158,8 @@ static void transposed(int64_t type, int64_t m, int64_t n, const void *a, void *
         conjugate(type, m * n, b);
 }
 
-/* ---- LAPACK's calling convention: everything by address; an int64 holds either size of integer, in this
- * byte order ---- */
+/* ---- LAPACK's calling convention passes every argument by address; an int64 serves for integers of either
+ * size, since the byte order is little-endian ---- */
 typedef int64_t lint;
 static int64_t int_at(const void *p, int64_t i)
 {
@@ -301,6 +301,9 @@ static void eigh_one(const native_call *c, int64_t i, const crew *w)
 #undef DO
 }
 
+/* Problem i by LAPACK's divide and conquer (?syevd, ?heevd). LAPACK reads columns where our matrices have
+ * rows, so it sees the transpose, which for a Hermitian matrix is the conjugate: the eigenvalues are the
+ * same, the eigenvectors are conjugated. The first call only returns the sizes of the work arrays. */
 static eas_status eigh_lapack(const native_call *c, int64_t i, lapack_fn f)
 {
     const int64_t *q = c->numbers;
@@ -330,7 +333,7 @@ static eas_status eigh_lapack(const native_call *c, int64_t i, lapack_fn f)
         ((complex_fn)f)(job, "U", &ln, a, &ln, w, work, &lw, rwork, &lr, iwork, &li, &info, 1, 1);
     else if (!st)
         ((real_fn)f)(job, "U", &ln, a, &ln, w, work, &lw, iwork, &li, &info, 1, 1);
-    if (!st && q[3]) /* it saw the conjugate */
+    if (!st && q[3]) /* LAPACK worked on the conjugate */
         transposed(type, n, n, a, matrix_out(c, 1, i, n * n), true);
     if (!st && failed(info)) {
         fill_nan(type == NATIVE_C64 ? NATIVE_F32 : type == NATIVE_C128 ? NATIVE_F64 : type, n, w);
@@ -358,7 +361,7 @@ eas_status native_eigh(const native_call *c)
 
 /* ---- singular values ---- */
 
-/* Ours is for m >= n: otherwise of the conjugate transpose, whose U is our V. */
+/* Our routine needs m >= n: otherwise it gets the conjugate transpose, whose U is the V of this matrix. */
 static void svd_one(const native_call *c, int64_t i, const crew *w)
 {
     const int64_t *q = c->numbers;
@@ -394,6 +397,8 @@ static void svd_one(const native_call *c, int64_t i, const crew *w)
     }
 }
 
+/* Problem i by LAPACK's divide and conquer (?gesdd). LAPACK reads columns, so the matrix is passed as its
+ * transpose, with u and vh exchanged. The first pass only returns the size of the work array. */
 static eas_status svd_lapack(const native_call *c, int64_t i, lapack_fn f)
 {
     const int64_t *q = c->numbers;
@@ -416,8 +421,8 @@ static eas_status svd_lapack(const native_call *c, int64_t i, lapack_fn f)
     eas_status st = a && rwork && iwork ? EAS_OK : base_fail_oom((size_t)(m * n) * size);
     lint lw = -1;
     for (int pass = 0; pass < 2 && !st;
-         /* column order shows it the transpose, whose left vectors are our right ones: what lies in u and vh
-            is what we want */
+         /* LAPACK reads columns, so it sees the transpose, whose left vectors are our right ones: the content
+            of u and vh is right as it is */
          pass++) {
         void *at = pass ? work : first;
         memcpy(a, matrix_in(c, 0, i, m * n), (size_t)(m * n) * size);
@@ -637,6 +642,9 @@ static void eig_one(const native_call *c, int64_t i, const crew *w)
     }
 }
 
+/* Problem i by LAPACK's ?geev, on a transposed copy, since LAPACK reads columns. The first pass only returns
+ * the size of the work array. Of a real matrix, a pair of conjugate eigenvectors comes as a real and an
+ * imaginary part in two columns. */
 static eas_status eig_lapack(const native_call *c, int64_t i, lapack_fn f)
 {
     const int64_t *q = c->numbers;
@@ -673,7 +681,7 @@ static eas_status eig_lapack(const native_call *c, int64_t i, lapack_fn f)
             bad                ? NAN
             : is_complex(type) ? element(type, w, k)
                                : creal(element(type, w, k)) + im * I);
-        /* a pair of conjugates is two columns: its real and its imaginary part */
+        /* a pair of conjugate eigenvalues has two columns: the real and the imaginary part of a vector */
         for (int64_t j = 0; j < n && q[3]; j++) {
             c128 v = element(type, vr, k * n + j);
             if (im > 0)
@@ -701,7 +709,7 @@ eas_status native_eig(const native_call *c)
 {
     const int64_t *q = c->numbers;
     int64_t b = q[1], n = q[2];
-    /* of any size: it keeps conjugate pairs exact */
+    /* whatever the size: for real matrices LAPACK keeps conjugate pairs exact */
     lapack_fn f = n && all_finite(c, b * n * n) ? lapack_find("geev", (int)q[0]) : NULL;
     eas_status st = EAS_OK;
     for (int64_t i = 0; i < b && f && !st; i++)

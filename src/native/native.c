@@ -18,12 +18,12 @@ const eas_native *native_find(const char *name)
 enum {
     MIN_WORK = 100000,
     SHARED_WORK = 4000000
-}; /* operations worth another thread; worth sharing a problem */
+}; /* operations that make another thread worthwhile; operations that make sharing one problem worthwhile */
 
 typedef struct batch {
     const native_call *c;
     native_each f;
-    crew *crews; /* one for each thread that works by itself */
+    crew *crews; /* one for each thread that works alone */
 } batch;
 
 static void slice(void *ctx, int64_t first, int64_t last, int worker)
@@ -35,7 +35,7 @@ static void slice(void *ctx, int64_t first, int64_t last, int worker)
 
 static size_t rounded(size_t bytes) { return (bytes + 127) & ~(size_t)63; }
 
-/* n problems on each of `threads` threads, or (shared) one after the other by all of them. */
+/* Runs n problems: each by one of `threads` threads or, if shared, one after the other by all of them. */
 static eas_status run_batch(const native_call *c, int64_t n, const native_work *work, native_each f,
                             int threads, bool shared)
 {

@@ -16,8 +16,8 @@
 
 #include "../base/base.h"
 
-/* Of functions whose loops are vectors: compiled for each level of x86-64, and chosen when the library is
- * loaded. */
+/* For functions whose loops are vectorised: they are compiled for each level of x86-64, and the one to use is
+ * chosen when the library is loaded. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define HOT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -40,7 +40,8 @@ const eas_native *native_find(const char *name); /* NULL: there is none */
 /* numbers[0] of linear algebra */
 enum { NATIVE_F32, NATIVE_F64, NATIVE_C64, NATIVE_C128 };
 
-/* Threads that share a problem, and memory for each; what one problem left there the next one sees. */
+/* Threads that share a problem, and memory for each; the memory still has the content that the problem before
+ * left. */
 typedef struct crew {
     int threads;
     size_t bytes;
@@ -64,9 +65,10 @@ eas_status native_batch(const native_call *c, int64_t n, const native_work *work
 #undef NATIVE
 
 /* ---- product.c ---- */
-enum { PRODUCT_ROOM = 1 << 20 }; /* bytes of memory for what is packed */
+enum { PRODUCT_ROOM = 1 << 20 }; /* bytes of memory for packed blocks */
 
-/* A factor of a product: element (i, j) lies rs i + cs j elements behind the first, strides may be negative.
+/* A factor of a product: element (i, j) lies at the first one's address plus rs i + cs j elements; strides
+ * may be negative.
  */
 typedef struct factor {
     const void *at;
@@ -95,7 +97,7 @@ bool native_sorts(int size, int vector_bytes);
 typedef void (*lapack_fn)(void);
 lapack_fn lapack_find(const char *name, int type);
 bool lapack_wide(void); /* integers have 64 bits */
-/* The one decision: is a matrix of this size given to LAPACK? */
+/* The only place that decides whether a matrix of this size is given to LAPACK. */
 bool lapack_wanted(int64_t n, int64_t batch);
 
 #endif

@@ -2,8 +2,8 @@
  * of matrices with any strides, transposed or conjugated.
  *
  * Both factors are packed, block by block: DEPTH rows of B, up to BLOCK_COLS wide, then BLOCK_ROWS rows of A.
- * A tile of C is summed in registers along DEPTH; what it reads of B (two vectors of each row) stays in the
- * first cache, the block of A in the second. Threads take strips of C and pack for themselves.
+ * A register tile of C is summed along DEPTH; the columns of B that it reads (two vectors of each row) stay
+ * in the first cache, the block of A in the second. Threads take strips of C, and each packs its own factors.
  */
 #include "native.h"
 
@@ -15,7 +15,7 @@ enum { DEPTH = 192 };
 #define TILES_X86
 enum { TILE_NARROW, TILE_AVX2, TILE_AVX512 };
 
-/* What the CPU has, and EAS_ISA (of which the names are those of src/dev/isa.h) does not forbid. */
+/* The instruction sets of the CPU that EAS_ISA (whose names are those of src/dev/isa.h) does not forbid. */
 static int look_at_cpu(void)
 {
     const char *isa = base_env("EAS_ISA");
@@ -118,7 +118,7 @@ void product_shared(const crew *w, const product_call *q)
         LEAST = 1 << 18,
         GRAIN = 48,
         EACH = 2
-    }; /* products worth a thread; a strip's least; strips a thread */
+    }; /* multiplications that make a thread worthwhile; the least size of a strip; strips a thread */
     if (q->m <= 0 || q->n <= 0 || q->k <= 0)
         return;
     const bool by_rows = q->m >= q->n;

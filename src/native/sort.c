@@ -1,12 +1,12 @@
 /* sort.c: rows of numbers in order, by a quicksort of vectors (sort.inc), on several threads.
  *
- * Numbers become signed keys of the same order: of floats with a sign the other bits are turned over, and a
- * NaN is the largest key, so that it comes last. Keys are sorted where the result lies. It is the result of
- * the kernel of src/exec/lower_sort.c, bit for bit: equal keys are equal bits.
+ * Numbers become signed keys of the same order: in negative floats all bits but the sign are inverted, and a
+ * NaN is the largest key, so that it comes last. Keys are sorted in the output array. The result has the bits
+ * that the kernel of src/exec/lower_sort.c gives, since equal keys are equal bits.
  */
 #include "native.h"
 
-/* vectors of a network, and of a turn of a split; keys that are worth a thread of their own */
+/* vectors of a sorting network, and of one step of a split; keys that make a thread worthwhile */
 enum { REGISTERS = 8, SPLIT_MOST = 8, APART = 1 << 15 };
 
 #if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 12)
@@ -248,7 +248,7 @@ static void to_numbers(const sorter *s, char *out, int64_t n)
         numbers_64((uint64_t *)out, n, s->kind);
 }
 
-/* The largest first: of the whole row. */
+/* Reverses the whole row, for an order from the largest to the smallest. */
 static void turn_round(const sorter *s, char *row)
 {
     for (int64_t i = 0, j = s->n - 1; i < j; i++, j--) {

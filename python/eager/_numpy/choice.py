@@ -17,7 +17,8 @@ _ops = tensor_ops
 
 
 def _number(value):
-    """A NumPy number or array of rank 0 as Python's, which must fit what it meets."""
+    """A NumPy number or array of rank 0 as a Python number, which must fit the dtype that it is combined
+    with."""
     return value.item() if isinstance(value, (np.integer, np.floating, np.ndarray)) and not np.ndim(value) else value
 
 
@@ -78,7 +79,7 @@ def piecewise(x, condlist, funclist, *args, **kw):
 
 
 def choose(a, choices, mode="raise"):
-    """Of several tensors, for each place the element of that whose number a has there."""
+    """For each place the element of that tensor among several whose number a has there."""
     a, choices = _t(a), _e.stack(_e.broadcast_arrays(*[_t(c) for c in choices]))
     n = _known("choose", choices.shape[0])
     if mode == "wrap":

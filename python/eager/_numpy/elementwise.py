@@ -53,7 +53,7 @@ def fabs(x):
 
 
 def fix(x):
-    """Rounded towards zero."""
+    """x rounded towards zero."""
     return _e.trunc(x)
 
 
@@ -62,7 +62,7 @@ def rint(x):
 
 
 def around(a, decimals=0):
-    """Rounded to so many decimals; halves to the even one."""
+    """a rounded to so many decimals; halves to the even one."""
     a = _t(a)
     if decimals == 0:
         return _e.round(a)
@@ -79,12 +79,12 @@ def around(a, decimals=0):
 
 
 def fmax(x1, x2):
-    """The larger one; a NaN gives way."""
+    """The larger element; of a number and a NaN the number."""
     return _e.where(_e.isnan(x1), x2, _e.where(_e.isnan(x2), x1, _e.maximum(x1, x2)))
 
 
 def fmin(x1, x2):
-    """The smaller one; a NaN gives way."""
+    """The smaller element; of a number and a NaN the number."""
     return _e.where(_e.isnan(x1), x2, _e.where(_e.isnan(x2), x1, _e.minimum(x1, x2)))
 
 
@@ -328,7 +328,7 @@ def unpackbits(a, axis=None, count=None, bitorder="big"):
 
 
 def unwrap(p, discont=None, axis=-1, *, period=2 * math.pi):
-    """Differences of neighbours brought within half a period by adding periods."""
+    """p with multiples of the period added so that neighbours differ by at most half a period."""
     p = _floats(p)
     axis = _axis("unwrap", axis, _rank(p))
     d = _e.diff(p, axis=axis)

@@ -93,7 +93,7 @@ def fromfunction(function, shape, *, dtype="float32", **kwargs):
 
 
 def fromiter(iter, dtype, count=-1):
-    """A tensor of one dim with what the iterator gives."""
+    """A tensor of one dim with the numbers of an iterator."""
     return _e.asarray(np.fromiter(iter, dtype=_e.DType(dtype).numpy, count=count))
 
 

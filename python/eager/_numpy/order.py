@@ -18,14 +18,14 @@ _ops = tensor_ops
 
 # ---- order and sets ----
 def partition(a, kth, axis=-1):
-    """Sorted enough that element kth is where it would be, smaller ones before and larger ones after; here
-    fully sorted."""
+    """a with element kth where it would be if sorted, smaller ones before and larger ones after; here fully
+    sorted."""
     a = ravel(a) if axis is None else _t(a)
     return _e.sort(a, axis=-1 if axis is None else axis)
 
 
 def argpartition(a, kth, axis=-1):
-    """The indices that partition."""
+    """The indices that partition a."""
     a = ravel(a) if axis is None else _t(a)
     return _e.argsort(a, axis=-1 if axis is None else axis)
 
@@ -98,7 +98,7 @@ def setdiff1d(ar1, ar2, assume_unique=False):
 
 
 def setxor1d(ar1, ar2, assume_unique=False):
-    """The elements that are in one of both; evaluates."""
+    """The elements that are in exactly one of both, sorted; evaluates."""
     return union1d(setdiff1d(ar1, ar2), setdiff1d(ar2, ar1))
 
 

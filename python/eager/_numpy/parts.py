@@ -33,7 +33,7 @@ def _is_float(x):
 
 
 def _floats(x):
-    """Integers and bools as floats, as NumPy's functions that divide see them."""
+    """x, with integers and bools as floats, as NumPy's functions that divide treat them."""
     x = _t(x)
     return x if _is_float(x) else _ops["cast"](x, dtype="float32")
 

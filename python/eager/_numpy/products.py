@@ -194,7 +194,7 @@ def polymul(a1, a2):
 
 
 def polydiv(u, v):
-    """(quotient, remainder)."""
+    """(quotient, remainder) of a division of polynomials."""
     u, v = atleast_1d(_floats(u)), atleast_1d(_floats(v))
     n, m = _known("polydiv", u.shape[0]), _known("polydiv", v.shape[0])
     q = []

@@ -184,7 +184,7 @@ def narrow(x, dim, start, length):
 
 
 def rot90(m, k=1, axes=(0, 1)):
-    """Turned k times by 90 degrees in the plane of two axes, from the first towards the second."""
+    """m turned k times by 90 degrees in the plane of two axes, from the first towards the second."""
     m = _t(m)
     a, b = (_axis("rot90", i, _rank(m)) for i in axes)
     if a == b:
@@ -279,7 +279,8 @@ def delete(arr, obj, axis=None):
 
 
 def trim_zeros(filt, trim="fb", axis=None):
-    """Without the zeros at the front ("f") and the back ("b") of an axis, of several or (None) of all."""
+    """filt without the zeros at the front ("f") and the back ("b") of an axis, of several or (None) of
+    all."""
     filt = _t(filt)
     rank = len(filt.shape)
     axes = range(rank) if axis is None else [a % rank for a in (axis if isinstance(axis, (tuple, list)) else (axis,))]

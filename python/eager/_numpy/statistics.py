@@ -61,7 +61,7 @@ _METHODS = {
 
 
 def _together(x, axis):
-    """The axes to be reduced as the last one; which they were."""
+    """x with the axes to be reduced merged into the last one, and which axes those were."""
     rank = _rank(x)
     if axis is None:
         return ravel(x), tuple(range(rank))
@@ -72,7 +72,8 @@ def _together(x, axis):
 
 
 def _kept(out, x, axes, first):
-    """out with axes of size 1 in the place of those that were reduced; `first` axes of its own in front."""
+    """out with axes of size 1 in place of those that were reduced; out has `first` axes in front that x does
+    not have."""
     return _ops["unsqueeze"](out, tuple(a + first for a in axes)) if axes else out
 
 
@@ -84,7 +85,7 @@ def _quantile(fn, a, q, axis, keepdims, method, skip_nan):
         q = _ops["cast"](q, dtype="float32")
     wide = a.dtype if a.dtype in ("float64",) else _e.float32
     x, axes = _together(_ops["cast"](a, dtype=wide), axis)
-    if x.shape[-1] == 0:  # of nothing: NaN
+    if x.shape[-1] == 0:  # a quantile of no elements is NaN
         x = _e.full((*x.shape[:-1], 1), math.nan, dtype=wide)
     nan = _e.isnan(x)
     x = _e.sort(x, axis=-1)
@@ -158,7 +159,7 @@ def _without_nan(a, instead):
 
 
 def nansum(a, axis=None, dtype=None, keepdims=False):
-    """Sum of what is not NaN."""
+    """The sum of the elements that are not NaN."""
     return _e.sum(_without_nan(a, 0.0), axis, keepdims, dtype)
 
 
@@ -171,7 +172,7 @@ def _count(a, axis, keepdims):
 
 
 def nanmean(a, axis=None, dtype=None, keepdims=False):
-    """Mean of what is not NaN; NaN where nothing is left."""
+    """The mean of the elements that are not NaN; NaN if there are none."""
     a = _floats(a if dtype is None else _as(_t(a), dtype))
     return nansum(a, axis, None, keepdims) / _count(a, axis, keepdims)
 
@@ -196,7 +197,7 @@ def _nan_extreme(a, axis, keepdims, op, worst):
 
 
 def nanmax(a, axis=None, keepdims=False):
-    """Largest element that is not NaN; NaN where nothing is left."""
+    """The largest element that is not NaN; NaN if there is none."""
     return _nan_extreme(a, axis, keepdims, "reduce_max", -math.inf)
 
 
@@ -205,7 +206,7 @@ def nanmin(a, axis=None, keepdims=False):
 
 
 def nanargmax(a, axis=None, keepdims=False):
-    """Where the largest element that is not NaN is (0 where all are)."""
+    """The index of the largest element that is not NaN (0 if there is none)."""
     a = _t(a)
     return _e.argmax(_without_nan(a, -math.inf) if _is_float(a) else a, axis, keepdims)
 

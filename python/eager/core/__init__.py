@@ -1,4 +1,4 @@
-"""State: tensors, what they are made of, pytrees, the graph."""
+"""State: tensors, their data and history, pytrees, the graph."""
 
 from . import compute_graph, context, graph_utils, pytree, tensor, tensor_impl, tracing  # noqa: F401
 from .compute_graph import GRAPH, ComputeGraph

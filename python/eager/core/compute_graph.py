@@ -1,5 +1,5 @@
-"""The graph as users may ask about it. Nodes hold each other, so there is no list of what is pending: a
-result that nobody can reach is gone."""
+"""The graph as users see it. Nodes hold each other, so there is no list of pending operations: a
+result that no tensor refers to is freed."""
 
 from contextvars import ContextVar
 
@@ -9,15 +9,15 @@ __all__ = ["GRAPH", "ComputeGraph"]
 
 
 class _Context:
-    """What one context has of its own."""
+    """The state of one context."""
 
     def __init__(self):
         self.epoch = 0
 
 
 class ComputeGraph:
-    """One object for all; its epoch and context belong to the running context (contextvars), so threads and
-    asyncio tasks do not disturb each other."""
+    """One object for the whole process; its epoch and context belong to the running context (contextvars), so
+    threads and asyncio tasks do not disturb each other."""
 
     def __init__(self):
         self._var = ContextVar("eager_graph")

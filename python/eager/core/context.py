@@ -22,14 +22,14 @@ def strict(on=True):
 
 
 def current_defaults():
-    """(device or None, dtype): what creation functions use where they are told nothing."""
+    """(device or None, dtype): what creation functions use if these are not given."""
     return _defaults.get()
 
 
 @contextmanager
 def defaults(dtype=None, device=None):
-    """Within it tensors are made of that float dtype and on that device where nothing else is said. For this
-    thread or task only."""
+    """Within it, tensors are made with that float dtype and on that device unless an argument says otherwise.
+    For this thread or task only."""
     old_device, old_dtype = _defaults.get()
     if dtype is not None and DType(dtype).kind != "f":
         raise TypeError(f"eager.defaults: the default is for floats, and {dtype!r} is none")

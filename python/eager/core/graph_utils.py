@@ -30,17 +30,17 @@ def _parents(x):
 
 
 def get_all_impls_topological(impls):
-    """Every TensorImpl that these were made of and themselves, inputs first."""
+    """Every TensorImpl of which these were made, and these themselves, inputs first."""
     return _inputs_first(_list(impls), _parents)
 
 
 def get_topological_order(impl):
-    """The same for one."""
+    """get_all_impls_topological of one TensorImpl."""
     return _inputs_first(_list(impl), _parents)
 
 
 def get_operations_topological(impls):
-    """[(op id, [outputs])], outputs first; an operation with several results stands there once."""
+    """[(op id, [outputs])], outputs first; an operation with several results is listed once."""
     found = {}
     for x in reversed(get_all_impls_topological(impls)):
         refs = x.output_refs
@@ -58,8 +58,8 @@ def _line(x, names, siblings=()):
 
 
 def print_trace_graph(impls, show_siblings=True):
-    """Prints what traced tensors were made of, a line each; also the results of an operation that were not
-    asked for, if they are alive."""
+    """Prints the operations that made traced tensors, a line each; also results of an operation that are not
+    used here, if they are alive."""
     order = get_all_impls_topological(impls)
     names = {id(x): f"%{i}" for i, x in enumerate(order)}
     for x in order:
@@ -70,7 +70,7 @@ def print_trace_graph(impls, show_siblings=True):
 
 
 def print_computation_graph(impl):
-    """Prints what a tensor still needs, traced or not, inputs first."""
+    """Prints the operations that computing a tensor still needs, traced or not, inputs first."""
     order = _inputs_first(_list(impl), lambda x: x._inputs)
     names = {id(x): f"%{i}" for i, x in enumerate(order)}
     for x in order:

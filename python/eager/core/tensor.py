@@ -19,7 +19,8 @@ def with_batch_dims(x, batch_dims):
 
 
 def rebind(x, other):
-    """x becomes a handle of what `other` is; what was computed from x before keeps the old value. Gives x."""
+    """Makes x a handle of the data of `other`; tensors that were computed from x before keep their values.
+    Gives x."""
     if not isinstance(x, Tensor) or not isinstance(other, Tensor):
         raise TypeError(f"eager.rebind takes two tensors, got {type(x).__name__} and {type(other).__name__}")
     x._impl = other._impl

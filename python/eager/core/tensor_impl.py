@@ -18,7 +18,7 @@ __all__ = [
 
 
 class TensorType(NamedTuple):
-    """What is known of a tensor without computing it: all its dims, element type, device."""
+    """The properties of a tensor that are known without computing it: all its dims, element type, device."""
 
     shape: object
     dtype: object

@@ -1,4 +1,4 @@
-"""What an operation was given and, weakly, what it gave."""
+"""The operations behind traced tensors: what each was given and, weakly, its results."""
 
 from eas._eas import OutputRefs, tensor_leaves
 
@@ -6,7 +6,7 @@ __all__ = ["OutputRefs", "traced", "untraced"]
 
 
 def traced(tree):
-    """Marks the tensors of the tree, in place: what is recorded from them is kept for derivatives. Gives the
+    """Marks the tensors of the tree, in place: operations on them are recorded for derivatives. Gives the
     tree."""
     for t in tensor_leaves(tree):
         t.is_traced = True
@@ -14,7 +14,8 @@ def traced(tree):
 
 
 def untraced(tree):
-    """Marks the tensors of the tree, in place: what is recorded from them is not kept. Gives the tree."""
+    """Marks the tensors of the tree, in place: operations on them are not recorded for derivatives. Gives the
+    tree."""
     for t in tensor_leaves(tree):
         t.is_traced = False
     return tree

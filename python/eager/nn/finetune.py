@@ -70,7 +70,7 @@ def _fits(name, weight, a, b):
 
 
 def lora_delta(adapter, alpha=1.0):
-    """A @ B * alpha / rank: what the adapter adds to the weight."""
+    """A @ B * alpha / rank, which the adapter adds to the weight."""
     a, b, rank = _adapter("lora_delta", adapter)
     return (a @ b) * (alpha / rank)
 
@@ -217,7 +217,7 @@ class LoRALinear(Module):
         return y + F.linear(F.linear(x, self.lora_A), self.lora_B) * (self.alpha / self.rank)
 
     def merge(self):
-        """The adapter into the weight: from now on a plain product."""
+        """Adds the adapter to the weight: from now on the layer is a plain product."""
         if not self.merged:
             self.weight = merge_lora_weight(self.weight, {k: v.detach() for k, v in self.adapter().items()}, self.alpha).realize()
             self.merged = True

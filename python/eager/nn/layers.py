@@ -25,13 +25,13 @@ def _size(name, what, value):
 
 
 def _fan_uniform(shape, fan_in, dtype):
-    """Uniform in +-1/sqrt(fan in): what torch's layers begin with."""
+    """Uniform in +-1/sqrt(fan in), with which torch's layers begin."""
     bound = 1.0 / math.sqrt(max(fan_in, 1))
     return Parameter(uniform(shape, -bound, bound, dtype=dtype).realize())
 
 
 class Identity(Module):
-    """x as it is."""
+    """Gives x unchanged."""
 
     def __init__(self, *args, **kwargs):
         super().__init__()

@@ -37,7 +37,7 @@ def is_symbolic(t):
 
 
 def _holds_state(value):
-    """Is there a tensor or a module in it?"""
+    """Does it contain a tensor or a module?"""
     if isinstance(value, (EagerTensor, Module)):
         return True
     if isinstance(value, dict):
@@ -51,8 +51,8 @@ def _items(value):
 
 # ---- structure ----
 class _Structure:
-    """What a module is besides its tensors: a description of each part, and which leaf goes where. Compared
-    by value, so that equal modules share compiled programs."""
+    """The description of a module without its tensors: its parts, and which leaf belongs where. Compared by
+    value, so that equal modules share compiled programs."""
 
     __slots__ = ("nodes", "order", "trained", "count", "ties", "_hash")
 
@@ -67,9 +67,9 @@ class _Structure:
         if not mine:
             return False
         try:
-            if self.nodes == other.nodes:  # in C, and by identity mostly
+            if self.nodes == other.nodes:  # the comparison runs in C, and mostly by identity
                 return True
-        except Exception:  # of values that cannot be compared so: arrays
+        except Exception:  # some values, such as arrays, cannot be compared in this way
             pass
         return _same(self.nodes, other.nodes)
 
@@ -121,7 +121,8 @@ class _Part(_Slot):
 
 
 def _numbered(cls):
-    """cls(i) of small numbers, each made once: descriptions that are equal hold the same objects."""
+    """A factory for cls(i) that makes each small number once: equal descriptions then hold the same
+    objects."""
     made = []
 
     def get(i):
@@ -188,13 +189,13 @@ class _Describer:
 
 
 def _exact(v):
-    """1, 1.0 and True are equal, and structures with one and the other are not."""
+    """A key that tells 1, 1.0 and True apart, which are equal for Python but not as parts of a structure."""
     t = type(v)
     return t if t in _NUMBERS else tuple(map(type, v)) if t is tuple else None
 
 
 def role_of(roles, path, t):
-    """What a tensor is to its module: what it was registered as, else what it says itself."""
+    """The role of a tensor in its module: as it was registered, else by whether it requires a gradient."""
     role = roles.get(path)
     if role is None:
         role = _PARAMETER if getattr(t, "requires_grad", False) else _BUFFER
@@ -204,7 +205,7 @@ def role_of(roles, path, t):
 def _flatten(m):
     d = _Describer()
     d.module(m)
-    first, places = {}, []  # id of a leaf -> its number among all that are met
+    first, places = {}, []  # id of a leaf -> the first place at which it is found
     for i, (v, _) in enumerate(d.tensors):
         places.append(i if isinstance(v, _PLAIN) else first.setdefault(id(v), i))
     unique = [i for i, p in enumerate(places) if i == p]
@@ -386,7 +387,7 @@ class Module:
         return self
 
     def eval(self):
-        """The reverse of train(). Gives the module."""
+        """Turns training off: the reverse of train(). Gives the module."""
         return self.train(False)
 
     def requires_grad_(self, requires_grad=True):
@@ -415,8 +416,8 @@ class Module:
 
     @classmethod
     def set_execution_policy(cls, *, auto_realize_toplevel_forward=None, auto_realize_backward_grads=None):
-        """Whether what a model gives is evaluated when the outermost call ends, and gradients when
-        Module.backward ends. None: as it is."""
+        """Whether results of a model are evaluated when the outermost call ends, and gradients when
+        Module.backward ends. None leaves the setting unchanged."""
         given = {"auto_realize_toplevel_forward": auto_realize_toplevel_forward, "auto_realize_backward_grads": auto_realize_backward_grads}
         for name, value in given.items():
             if value is not None:
@@ -537,7 +538,7 @@ class Module:
 
     # ---- text ----
     def extra_repr(self):
-        """What stands between the brackets in repr."""
+        """The text between the brackets in repr."""
         return ""
 
     def __repr__(self):
@@ -594,7 +595,7 @@ class _Incompatible(tuple):
 
 
 def _own_tensors(m):
-    """(path, tensor) of what belongs to this module and not to one below it."""
+    """(path, tensor) of the tensors that belong to this module itself and not to one below it."""
     for name, value in list(m.__dict__.items()):
         if name != "_roles":
             yield from _tensors_in(value, name)
@@ -648,7 +649,7 @@ def _children_in(name, value):
 
 
 def _places_of(m, prefix, above):
-    """(name, tensor) of everything in a state dict."""
+    """(name, tensor) of everything that belongs in a state dict."""
     for name, value in list(m.__dict__.items()):
         if name != "_roles":
             yield from _places_at(m, value, name, prefix, above)
@@ -691,7 +692,7 @@ def _contiguous(value):
 
 
 def _assign(t, new, exact=True):
-    """The handle t with other data, in its own dtype; what it was to derivatives it stays."""
+    """Gives the handle t other data, in t's dtype; whether it requires a gradient stays the same."""
     from ..core.tensor import rebind
 
     requires = t.requires_grad

@@ -42,7 +42,7 @@ class precision(contextlib.ContextDecorator):
 
 
 def compute_dtype():
-    """The half dtype that products are computed in here, or None."""
+    """The half dtype in which products are computed here, or None."""
     return _current.get()
 
 

@@ -10,7 +10,7 @@ from .module import Module
 
 __all__ = ["Summary", "summarize"]
 
-# Operations that move data, or only say how it lies.
+# Operations that move data, or only change how it is laid out: they count no FLOPs.
 _FREE = {
     "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "swap_axes", "matrix_transpose", "moveaxis", "broadcast_to", "slice", "slice_steps", "slice_tensor", "flip",
     "concatenate", "stack", "split", "chunk", "unbind", "tile", "repeat", "roll", "pad", "pad_constant", "gather", "take_along_axis", "index", "index_update", "scatter", "slice_set", "slice_update", "cast", "alias",
@@ -42,8 +42,8 @@ def _flops(out, op, args):
 
 
 class Row:
-    """One module: its name, class, what it takes and gives, parameters (its own and those below) and FLOPs
-    (likewise)."""
+    """One module: its name, class, shapes of arguments and results, and parameters and FLOPs, each its own
+    and those of the modules below it."""
 
     def __init__(self, name, module):
         self.name, self.kind, self.depth = name, type(module).__name__, name.count(".") + 1 if name else 0
@@ -64,9 +64,9 @@ class _Recorder:
 
     def call(self, m, args, kwargs):
         row = self.rows.get(id(m))
-        if row is None:  # made in the middle of a call
+        if row is None:  # the module was made during a call
             return m.forward(*args, **kwargs)
-        self.claim([args, kwargs])  # what was computed between modules belongs to the one around
+        self.claim([args, kwargs])  # operations between the modules count for the module around them
         self.open.append(row)
         out = m.forward(*args, **kwargs)
         self.claim(out)
@@ -76,8 +76,8 @@ class _Recorder:
         return out
 
     def claim(self, tree):
-        """Counts the operations behind these tensors that were not counted yet for every module that is
-        running."""
+        """Counts the operations behind these tensors, as far as they were not counted yet, for every module
+        whose call is running."""
         roots = [t._impl for t in tensor_leaves(tree)]
         total = 0
         for op_id, outs in get_operations_topological(roots) if roots else []:

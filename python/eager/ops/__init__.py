@@ -1,4 +1,5 @@
-"""Operations. Those of the library's table appear by themselves, sorted into modules by what they do."""
+"""Operations. Those of the library's table are sorted into modules by what they do, when a module is
+loaded."""
 
 from . import _physical, binary, comparison, control_flow, convolution, creation, multi_output, operation, pooling, reduction, unary, view
 from .operation import BinaryOperation, CreationOperation, Operation, ReduceOperation, UnaryOperation

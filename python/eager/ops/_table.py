@@ -1,4 +1,4 @@
-"""The table of operations (src/graph/op.def), sorted by what they do."""
+"""The table of operations (src/graph/op.def), sorted into families."""
 
 from eas._eas import tensor_ops
 

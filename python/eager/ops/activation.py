@@ -64,7 +64,7 @@ def celu(x, alpha=1.0):
 
 
 def selu(x):
-    """elu, scaled so that mean and variance stay what they are."""
+    """elu, scaled so that mean and variance keep their values."""
     return elu(x, 1.6732632423543772) * 1.0507009873554805
 
 
@@ -75,7 +75,7 @@ def mish(x):
 
 
 def relu6(x):
-    """Between 0 and 6."""
+    """x limited to the range from 0 to 6."""
     return _ops["minimum"](_ops["relu"](_floats(x)), 6.0)
 
 
@@ -91,7 +91,7 @@ def hardswish(x):
 
 
 def hardtanh(x, min_val=-1.0, max_val=1.0):
-    """Between min_val and max_val."""
+    """x limited to the range from min_val to max_val."""
     return _ops["minimum"](_ops["maximum"](_floats(x), min_val), max_val)
 
 
@@ -112,7 +112,7 @@ def hardshrink(x, lambd=0.5):
 
 
 def softshrink(x, lambd=0.5):
-    """x brought towards 0 by lambd."""
+    """x moved towards 0 by lambd."""
     x = _floats(x)
     return _ops["where"](x > lambd, x - lambd, _ops["where"](x < -lambd, x + lambd, 0.0))
 
@@ -236,7 +236,7 @@ def fold(x, output_size, kernel_size, dilation=1, padding=0, stride=1):
 
 
 def _fold_by_index(x, n, h, w, c, kernel, dilation, padding, stride):
-    """The same by adding each window element at its place."""
+    """fold by adding each element of a window at its place."""
     import numpy as np
 
     (kh, kw), (dh, dw), (ph, pw), (sh, sw) = kernel, dilation, padding, stride

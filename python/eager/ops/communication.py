@@ -31,7 +31,7 @@ __all__ = [
     "reduce_scatter",
 ]
 
-# name -> (mesh, level): the batch dim of that age belongs to the axis
+# name -> (mesh, level): the batch dim that was added at that level of vmap belongs to the axis
 _AXES = contextvars.ContextVar("axes", default=types.MappingProxyType({}))
 _REDUCTIONS = {"sum": "reduce_sum_physical", "prod": "prod_physical", "max": "reduce_max_physical", "min": "reduce_min_physical", "mean": "mean_physical"}
 
@@ -58,13 +58,13 @@ def _names(axis_name):
 
 
 def _place(x, level):
-    """Which physical dim of x belongs to the axis; None: x is the same along it."""
+    """The physical dim of x that belongs to the axis; None: x is the same along it."""
     k = x.batch_dims - 1 - level
     return k if k >= 0 and int(x.physical_shape[k]) != 1 else None
 
 
 def _lanes(x, mesh, level, name):
-    """x, whose batch dim of that level lies along the axis."""
+    """x with its batch dim of that level laid out along the axis."""
     dims = [DimSpec((), is_open=True) for _ in x.physical_shape]
     dims[x.batch_dims - 1 - level] = DimSpec(name)
     out = shard_node(x, ShardingSpec(mesh, dims), False)
@@ -238,11 +238,11 @@ def _named_permute(x, axis_name, permutation):
     return _lanes(with_batch_dims(tensor_ops["shuffle_physical"](x, at, _sources(permutation, n, "ppermute")), bd), mesh, level, axis_name)
 
 
-# ---- of a sharded tensor ----
+# ---- collectives of a sharded tensor ----
 
 
 def _layout(x):
-    """The spec of x if a dim is cut, and its logical dims; None: it is not."""
+    """The spec of x if a dim is cut, and its logical dims; None: no dim is cut."""
     spec = x.sharding
     if spec is None or not any(d.axes for d in spec.dim_specs[x.batch_dims :]):
         return None
@@ -250,7 +250,7 @@ def _layout(x):
 
 
 def _laid_out(x, mesh, dims):
-    """x with these logical dims; batch dims lie as they do."""
+    """x laid out with these logical dims; the layout of batch dims does not change."""
     out = shard_node(x, ShardingSpec(mesh, [*[DimSpec((), is_open=True) for _ in range(x.batch_dims)], *dims]), False)
     old = x.sharding
     lanes = [DimSpec(d.axes) for d in old.dim_specs[: x.batch_dims]] if old is not None and old.mesh == mesh else [DimSpec()] * x.batch_dims

@@ -86,7 +86,7 @@ def _choose(pred, yes, no, what):
 
 
 def _meet(x, y, path):
-    """Both as tensors of one dtype, in the same lanes."""
+    """Both results as tensors of one dtype, with the same lanes."""
     x = _like(x, y)
     y = _like(y, x)
     if x.dtype != y.dtype:
@@ -114,8 +114,8 @@ def _branch(pred, true_fn, false_fn, operands):
 
 
 def _in_step(taken, other):
-    """The result of the branch that was taken, with the dtypes that both have together; an error where they
-    disagree."""
+    """The result of the branch that was taken, in the dtypes that both branches have in common; an error if
+    they disagree."""
     a, treedef = tree_flatten(taken)
     b = _leaves_like(other, treedef, "cond")
     out = []
@@ -126,8 +126,8 @@ def _in_step(taken, other):
 
 
 def _untaken(fn, operands):
-    """What the other branch would give, traced on placeholders and not computed; None where it cannot be told
-    without data."""
+    """The results of the other branch, traced on placeholders and not computed; None if tracing it needs
+    data."""
     leaves, treedef = tree_flatten(operands)
     tensors = [x for x in leaves if isinstance(x, EagerTensor)]
     stand_ins = iter(loop_inputs(tensors, False))
@@ -153,11 +153,12 @@ def cond(pred, true_fn, false_fn, *operands):
     return taken if other is None else _in_step(taken, other[0])
 
 
-# ---- what is carried ----
+# ---- carried values ----
 
 
 class _Carried:
-    """Values that go from trip to trip: dtypes and lanes settle as bodies are traced; shapes stay."""
+    """Values that are carried from trip to trip: dtypes and lanes are settled as bodies are traced; shapes do
+    not change."""
 
     def __init__(self, init, what):
         leaves, self.treedef = tree_flatten(init)
@@ -170,7 +171,7 @@ class _Carried:
         return [_like(x, t) for x, t in zip(leaves, self.init)]
 
     def settle(self, leaves, lanes=None):
-        """False: something was made to fit what the body gives, and the body must be traced again."""
+        """False: a dtype or lanes were widened to fit the results of the body, which must be traced again."""
         settled = True
         for i, (old, new) in enumerate(zip(self.init, leaves)):
             if self.weak[i] and new.dtype != old.dtype:
@@ -186,12 +187,12 @@ class _Carried:
         return settled
 
     def fit(self, leaves):
-        """The results of a trip, in the lanes that are carried."""
+        """The results of a trip, with the lanes of the carried values."""
         return [like_lanes(n, o) for n, o in zip(leaves, self.init)]
 
 
 def _lie_alike(tensors, like, dim=None):
-    """Gives tensors the shardings of others; dim: without that dim of them."""
+    """Lays tensors out as others are; dim: the others have that dim in addition."""
     for t, o in zip(tensors, like):
         s = o.sharding
         if isinstance(s, ShardingSpec):
@@ -367,7 +368,8 @@ def scan(f, init, xs=None, length=None, reverse=False, checkpoint=None):
 
 
 def _scan_in_parts(f, init, leaves, treedef, n, reverse, k):
-    """Parts of k trips, each computed again on the way back; what does not fill a part goes alone."""
+    """Parts of k trips, each computed again in the reverse derivative; trips that do not fill a part are a
+    part of their own."""
     from ..transforms.checkpoint import checkpoint
 
     n = int(n)
@@ -391,8 +393,8 @@ def _scan_in_parts(f, init, leaves, treedef, n, reverse, k):
 
 
 def _odd_even(fn, elems, n):
-    """Pairs are joined, their running results found, and the odd places filled in between: work of 2 n, depth
-    of 2 log n."""
+    """Neighbouring pairs are combined, their running results found by recursion, and the odd places filled in
+    between: work of 2 n, depth of 2 log n."""
     if n < 2:
         return elems
     pairs = fn([e[: n - 1 : 2] for e in elems], [e[1:n:2] for e in elems])

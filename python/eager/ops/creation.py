@@ -44,7 +44,7 @@ def _finish(t, device=None, traced=False):
 
 
 def _check_shape(name, shape, dtype, more=""):
-    """zeros(2, 3): the second size would be the dtype."""
+    """Refuses zeros(2, 3), where the second size would be taken for the dtype."""
     if isinstance(shape, (int, SymbolicDim)) and isinstance(dtype, (int, SymbolicDim)) and not isinstance(dtype, bool):
         raise TypeError(f"eager.{name}: the shape is one argument: write {name}(({shape}, {dtype}){more}) for a tensor of 2 dims")
 
@@ -80,7 +80,7 @@ def empty(shape, dtype=None, device=None):
 
 
 def _has_floats(value):
-    """Nested lists of Python's floats, which have no dtype of their own."""
+    """Does it contain floats of Python's, which have no dtype of their own, in nested lists?"""
     while isinstance(value, (list, tuple)) and value:
         value = value[0]
     return isinstance(value, float)

@@ -72,7 +72,7 @@ class Operation(metaclass=ABCMeta):  # noqa: B024 (a registry of ours is all tha
         return tree_unflatten(tree, results)
 
     def _has_rule(self, which):
-        """Without one, derivatives go through the body."""
+        """Does the class override this rule? Without one, derivatives go through the body."""
         return getattr(type(self), which) is not getattr(Operation, which)
 
     def _with_rules(self, args, kwargs, tree, results, inputs, vjp, jvp):
@@ -95,19 +95,19 @@ class Operation(metaclass=ABCMeta):  # noqa: B024 (a registry of ours is all tha
 
 
 class UnaryOperation(Operation):
-    """Of one tensor."""
+    """An operation on one tensor."""
 
 
 class BinaryOperation(Operation):
-    """Of two tensors."""
+    """An operation on two tensors."""
 
 
 class CreationOperation(Operation):
-    """Of no tensor."""
+    """An operation without tensors as arguments."""
 
 
 class ReduceOperation(Operation):
-    """Over axes of a tensor."""
+    """An operation over axes of a tensor."""
 
 
 Operation.register(TensorOp)

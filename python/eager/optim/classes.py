@@ -157,7 +157,7 @@ class Optimizer:
         return self.parameters()
 
     def _step_group(self, group, grads):
-        """Parameters that have had the same steps are updated together."""
+        """Updates together the parameters that have had the same number of steps."""
         parts = {}
         for i, g in enumerate(grads):
             if g is not None:
@@ -179,8 +179,8 @@ class Optimizer:
         return pairs
 
     def _run(self, options, params, grads, state):
-        """The update, as a program of its own that writes over parameters and state; recorded where this is
-        part of something larger, or not to be evaluated."""
+        """Runs the update as a program of its own that writes over parameters and state. Inside a larger
+        program, or if nothing is to be evaluated, the update is only recorded."""
         every = [*params, *grads, *(t for s in self._slots for t in state[s]), state["step"]]
         if not all(self._policy.values()) or not outermost() or any(map(is_symbolic, every)):
             with no_grad():
@@ -202,7 +202,8 @@ class Optimizer:
         if key not in self._programs:
             update = type(self)._update
 
-            def run(params, grads, slots, step, lr=schedule):  # the step may be shared with other parameters: it is not given away
+            # other parameters may share the step, so its memory is not donated
+            def run(params, grads, slots, step, lr=schedule):
                 return update(params, grads, {**slots, "step": step}, lr=lr, realize=False, **options)
 
             self._programs[key] = compile(run, donate=(0, 2))
@@ -270,7 +271,7 @@ class Optimizer:
 
 
 def _shared(steps):
-    """Equal steps as one tensor: parameters that share one are updated together."""
+    """One tensor for equal steps, since parameters that share it are updated together."""
     numbers, made = [int(s.item()) if isinstance(s, EagerTensor) else int(s) for s in steps], {}
     return [made.setdefault(n, s) for n, s in zip(numbers, steps)]
 

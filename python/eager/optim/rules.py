@@ -18,12 +18,12 @@ __all__ = [
 
 
 def rate(lr, step):
-    """A schedule's value at this step; steps count from 0 there."""
+    """The value of a schedule at this step; schedules count steps from 0."""
     return lr(step - 1) if callable(lr) else lr
 
 
 def _wide(p, g):
-    """(parameter, gradient) in the dtype that the update is computed in."""
+    """(parameter, gradient) in the dtype in which the update is computed."""
     dtype = state_dtype(p)
     return p.astype(dtype), g.astype(dtype)
 
@@ -46,7 +46,7 @@ def _betas(name, *betas):
 
 
 class _Update:
-    """What every update does: checks the trees, counts the step, calls one() for each trained leaf, and
+    """The frame of every update: checks the trees, counts the step, calls one() for each trained leaf, and
     evaluates the result unless told otherwise."""
 
     def __init__(self, name, params, grads, state, slots):
@@ -120,7 +120,7 @@ def sgd_update(params, grads, state=None, *, lr, momentum=0.0, weight_decay=0.0,
 
     def one(p, g, b):
         new, buffer = sgd_step(p, g, b, lr=r, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov, dampening=dampening)
-        if dampening and momentum:  # the first buffer is the whole gradient
+        if dampening and momentum:  # the first buffer is the gradient itself, without dampening
             pp, gg = _wide(p, g)
             gg = gg + pp * weight_decay if weight_decay else gg
             buffer = _ops["where"](u.step == 1, gg, buffer)

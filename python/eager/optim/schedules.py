@@ -1,5 +1,5 @@
 """Schedules: functions of the number of the step, from 0. An int gives a float; a tensor gives a tensor, so
-that a compiled step follows the schedule by itself."""
+that a compiled step follows the schedule without being compiled again."""
 
 import math
 

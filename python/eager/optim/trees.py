@@ -39,7 +39,7 @@ class Tree:
         return tree_unflatten(self.treedef, leaves)
 
     def map(self, fn, *others):
-        """fn of the trained leaves; the others as they are."""
+        """fn applied to the trained leaves; the others unchanged."""
         rows = zip(self.leaves, self.trained, *others)
         return self.build([fn(p, *rest) if t else p for p, t, *rest in rows])
 
@@ -55,7 +55,7 @@ def _short(treedef):
 
 
 def zeros_like(p):
-    """State of a parameter: f32 for halves, which are too coarse to add up in."""
+    """The initial state of a parameter: zeros, in f32 for halves, which are too coarse for sums."""
     return eager_full(tuple(p.shape), 0.0, state_dtype(p))
 
 

@@ -1,4 +1,4 @@
-"""What a sharded program sends, and why."""
+"""The data that a sharded program sends, and why."""
 
 import collections
 

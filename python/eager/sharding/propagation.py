@@ -11,8 +11,8 @@ __all__ = ["OpShardingRule", "PropagationStrategy", "compile_with_sharding", "pr
 
 
 class PropagationStrategy(enum.Enum):
-    """Where two tensors disagree: BASIC keeps what they have in common, AGGRESSIVE the one that is cut into
-    more parts."""
+    """The decision if two tensors disagree: BASIC keeps the axes that they have in common, AGGRESSIVE takes
+    the sharding with more parts."""
 
     BASIC = 0
     AGGRESSIVE = 1
@@ -56,8 +56,8 @@ def _dims(mapping, spec, number):
 
 
 def propagate_sharding(rule, in_specs, out_specs, strategy=PropagationStrategy.BASIC):
-    """Axes go from spec to spec, to dims that are open. The specs (None: none) are changed in place; True if
-    any was."""
+    """Passes axes from spec to spec, to dims that are open. The specs (None: none) are changed in place; True
+    if any was."""
     in_specs, out_specs = list(in_specs), list(out_specs)
     if len(in_specs) != len(rule.input_mappings) or len(out_specs) != len(rule.output_mappings):
         raise ValueError(
@@ -93,8 +93,8 @@ def _with_lanes(mapping, t, depth, sizes):
 
 
 def follow_rule(operation, inputs, results, kwargs):
-    """The shardings of what a user's operation gives, by its own rule; those of its body stay where it has
-    none."""
+    """The shardings of the results of a user's operation, by its own rule; without a rule, those that its
+    body gave them stay."""
     mesh = next((x.sharding.mesh for x in inputs if x.sharding is not None), None)
     if mesh is None:
         return

@@ -22,7 +22,7 @@ __all__ = ["AutoPlan", "Machine", "Simulation", "abstract", "auto_shard", "machi
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """One device and what lies between devices: floating-point operations per second of matrix products (f32,
+    """One device and the links between devices: floating-point operations per second of matrix products (f32,
     f64, 16 bits), operations per second of element-wise code, bytes per second of memory, seconds that a
     kernel takes at least and that a run takes besides, bytes of memory (0: not limited), how many devices
     compute at the same time (0: all), whether collectives run beside kernels, and the link between devices:
@@ -267,8 +267,8 @@ def _stored(path):
 
 
 def _agreed(machine, axes):
-    """The first process's numbers in every process: layouts that are chosen by them must be the same. None
-    stays None where the first process has none."""
+    """The first process's numbers in every process: layouts that are chosen by them must be the same. None if
+    the first process has none."""
     import numpy as np
 
     from .. import distributed as dist
@@ -380,7 +380,7 @@ class AutoSharded:
         leaves, treedef = tree_flatten((args, kwargs))
         key = (str(treedef), tuple((tuple(int(n) for n in x.shape), str(x.dtype)) if isinstance(x, EagerTensor) else (type(x), repr(x)) for x in leaves))
         if key not in self.plans:
-            # what is laid out already is only where the search begins
+            # the present layouts of arguments are only the start of the search
             begin = [x.sharding if x.sharding is not None and x.sharding.mesh == self.mesh else None for x in leaves if isinstance(x, EagerTensor)]
             plain = [abstract_tensor(next(_numbers), tuple(int(n) for n in x.shape), x.dtype, None) if isinstance(x, EagerTensor) else x for x in leaves]
             from ..core.pytree import tree_unflatten

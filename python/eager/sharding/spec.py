@@ -1,4 +1,4 @@
-"""Meshes and specs: what rides on tensors as `sharding`."""
+"""Meshes and specs: the `sharding` of tensors."""
 
 import math
 
@@ -8,8 +8,9 @@ __all__ = ["DeviceMesh", "DimSpec", "P", "PartitionSpec", "ShardingSpec", "creat
 
 
 class DeviceMesh:
-    """Devices in a grid with named axes. fast=True: sums over its devices may be joined in any order, by
-    whatever is quickest here; without it they have the same bits in threads and over MPI, in every run."""
+    """Devices in a grid with named axes. fast=True: sums over its devices may be combined in any order, by
+    whichever algorithm is quickest; without it they have the same bits in threads and over MPI, in every
+    run."""
 
     def __init__(self, name, shape, axis_names, devices=None, *, fast=False):
         self.name, self.shape, self.axis_names, self.fast = name, tuple(shape), tuple(axis_names), bool(fast)
@@ -26,7 +27,7 @@ class DeviceMesh:
 
     @property
     def _number(self):
-        """What libeas knows the mesh by."""
+        """The number by which libeas knows the mesh."""
         if self.__dict__.get("_known") is None:
             if dist_is_job():  # under mpirun the devices are the ranks; an exception in one must reach the others
                 from .. import distributed
@@ -37,14 +38,16 @@ class DeviceMesh:
         return self._known
 
     def _first_rank(self):
-        """In a job of several ranks the devices of a mesh are ranks, one after another."""
+        """In a job of several ranks: the rank of the mesh's first device, since its devices are consecutive
+        ranks."""
         first = self.devices[0]
         if self.devices != list(range(first, first + len(self.devices))) if isinstance(first, int) else True:
             raise ValueError(f"DeviceMesh '{self.name}': under mpirun devices are ranks one after another, such as devices=range(2, 4); got {self.devices}")
         return first
 
     def __getstate__(self):
-        return {k: v for k, v in self.__dict__.items() if k != "_known"}  # another process has other numbers
+        # in another process the mesh has other numbers
+        return {k: v for k, v in self.__dict__.items() if k != "_known"}
 
     @property
     def size(self):

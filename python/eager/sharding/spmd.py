@@ -1,4 +1,4 @@
-"""Tensors in parts: which part is whose, tensors from parts, parts of tensors."""
+"""Tensors in parts: which device has which part, tensors from parts, parts of tensors."""
 
 import math
 
@@ -56,7 +56,7 @@ def compute_local_shape(global_shape, spec, device_id=0):
 
 
 def local_slices(global_shape, spec, device_id):
-    """Which elements of the whole the part of a device is: a tuple of slices, padding not included."""
+    """The elements of the whole tensor that a device's part has: a tuple of slices, padding not included."""
     at, out = device_coordinates(spec.mesh, device_id), []
     for size, step, d in zip(global_shape, compute_local_shape(global_shape, spec, device_id), spec.dim_specs):
         k = 0
@@ -95,7 +95,7 @@ def _solid(a, dtype, device):
 
 
 def _elsewhere(name, parts, mesh, specs, shape, pad, dtype):
-    """A tensor on a mesh that this rank has no device of: it has no parts here."""
+    """A tensor on a mesh of which this rank has no device, so that it has no parts here."""
     if parts:
         raise ValueError(f"{name}: this rank is not one of mesh {mesh.name!r} and has no part; pass None")
     if shape is None or dtype is None:
@@ -134,8 +134,8 @@ def from_local(local, mesh, specs, global_shape=None, *, pad=False, dtype=None, 
 
 
 def shard_from_callback(callback, shape, mesh, specs, *, pad=False, dtype=None, device=None):
-    """A tensor whose parts a function gives: callback(slices) is asked for the elements of the whole that lie
-    there, once for each device of this process; nobody ever holds the whole."""
+    """A tensor whose parts a function gives: callback(slices) gives the elements of these slices of
+    the whole, and is called once for each device of this process; no process ever has the whole tensor."""
     spec = _spec(mesh, specs, len(shape))
     first, count = mesh_devices(mesh)
     parts = [np.asarray(callback(local_slices(shape, spec, k))) for k in range(first, first + count)]
@@ -145,8 +145,8 @@ def shard_from_callback(callback, shape, mesh, specs, *, pad=False, dtype=None, 
 
 
 def addressable_shards(x):
-    """[(device, array)] of this process: what it stores of a sharded tensor, padding included. None: x does
-    not lie in parts."""
+    """[(device, array)] of this process: the parts of a sharded tensor that its devices store, padding
+    included. None: x is not cut into parts."""
     parts = local_parts(x)
     return parts and [(k, t.numpy()) for k, t in parts]
 

@@ -1,4 +1,4 @@
-"""Pictures of who holds what."""
+"""Pictures of which device holds which part of a tensor."""
 
 import itertools
 import math
@@ -51,7 +51,7 @@ class ShardingPicture:
                 key.append(i)
             self.holders.setdefault(tuple(key), []).append(k)
 
-    # ---- what both forms show ----
+    # ---- the content of both forms ----
     def _layout(self):
         """Dims that are drawn downwards and to the right, and those that are cut besides: a panel for each of
         their parts."""
@@ -70,7 +70,7 @@ class ShardingPicture:
         return f"dim {d}{size}" + (f" cut along {', '.join(repr(a) for a in axes)}" if axes else "")
 
     def _span(self, d, i):
-        """Elements of part i of dim d."""
+        """The elements of part i of dim d."""
         if self.shape is None:
             return f"part {i}" if self.parts[d] > 1 else "all"
         step = -(-self.shape[d] // self.parts[d])

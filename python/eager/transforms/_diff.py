@@ -1,5 +1,5 @@
-"""What the transforms of derivatives share: trees of tensors in, variables in their place, and trees of
-derivatives out."""
+"""Shared by the transforms that take derivatives: replacing tensors of trees by variables, and making trees
+of derivatives."""
 
 import contextlib
 import contextvars
@@ -47,7 +47,7 @@ def ones_like(t):
 
 
 def where_is(name, index, path):
-    """A leaf of an argument, as the user would write it."""
+    """The name of a leaf of an argument, as the user would write it."""
     return f"{name}: argument {index}{path and ' at ' + path}"
 
 
@@ -95,7 +95,7 @@ class Variables:
             self.args[k] = tree_unflatten(treedef, [x if m is None else self.vars[m] for x, m in zip(leaves, mine)])
 
     def where(self, variable):
-        """Where the arguments have the variable, as the user would write it."""
+        """The name of the argument's leaf that the variable replaces, as the user would write it."""
         for k, (treedef, _, mine) in zip(self.argnums, self.defs):
             if variable in mine:
                 return where_is(self.name, k, treedef.path(mine.index(variable)))
@@ -134,7 +134,7 @@ def lie_alike(t, x):
 
 
 def fitted(t, x, what):
-    """t as a tangent of x: its shape and dtype."""
+    """t as a tangent of x: checked and brought to its shape and dtype."""
     if t is None:
         return None
     if isinstance(t, (int, float)) and not isinstance(t, bool):
@@ -212,7 +212,7 @@ class Traced:
 
 
 def aux_results(aux):
-    """What goes out beside the result: the same, without the tape."""
+    """The results that are returned beside the differentiated one, without recorded operations."""
     leaves, treedef = tree_flatten(aux)
     at = [i for i, x in enumerate(leaves) if isinstance(x, EagerTensor)]
     for i, x in zip(at, diff_results([leaves[i] for i in at])):

@@ -1,4 +1,4 @@
-"""checkpoint: what a function computes on the way is computed again for its derivative, instead of kept."""
+"""checkpoint: intermediate results of a function are computed again for its derivative, instead of kept."""
 
 import functools
 

@@ -11,7 +11,7 @@ __all__ = ["custom_jvp", "custom_vjp"]
 
 
 def call_with_rules(name, fn, args, make_vjp, make_jvp):
-    """fn(*args), whose derivative with respect to the tensors of args is what the rules say.
+    """fn(*args), whose derivative with respect to the tensors of args is given by the rules.
 
     make_vjp(args, cotangents) gives a gradient for each argument; make_jvp(args, tangents) a tangent like the
     result. None: no such rule.
@@ -21,7 +21,7 @@ def call_with_rules(name, fn, args, make_vjp, make_jvp):
 
 
 def results_with_rules(name, args, out, out_def, make_vjp, make_jvp):
-    """The same for results that are there already: a list of tensors."""
+    """call_with_rules for results that were computed already: a list of tensors."""
     leaves, treedef = tree_flatten(args)
     at = [i for i, x in enumerate(leaves) if isinstance(x, EagerTensor)]
     defs = [tree_flatten(a)[1] for a in args]
@@ -53,7 +53,7 @@ def _put(treedef, leaves, at, values):
 
 
 def _gradients(name, grads, defs, leaves, at):
-    """What a vjp rule gives (a gradient for each argument; None: zero) as a list for the tensors."""
+    """The result of a vjp rule (a gradient for each argument; None: zero) as a list for the tensors."""
     if isinstance(grads, list):
         grads = tuple(grads)
     if not isinstance(grads, tuple):

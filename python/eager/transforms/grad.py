@@ -10,7 +10,7 @@ __all__ = ["grad", "value_and_grad"]
 
 
 def _realize(*trees):
-    """Everything at once, unless it is part of something larger."""
+    """Evaluates everything at once, unless it is part of a larger program."""
     ts = [t for tree in trees for t in tree_leaves(tree) if isinstance(t, EagerTensor)]
     if ts and outermost() and not any(t._impl._is_symbolic for t in ts):
         realize_all(*ts)

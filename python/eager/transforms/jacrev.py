@@ -56,7 +56,7 @@ def jacrev(fn, argnums=None, has_aux=False):
 
 
 def jacfwd(fn, argnums=None, has_aux=False):
-    """The same by forward mode, which is the better one where there are fewer arguments than results."""
+    """The Jacobian by forward mode, which is the better one if there are fewer arguments than results."""
 
     @functools.wraps(fn)
     def jacobian(*args, **kwargs):

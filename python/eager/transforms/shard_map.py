@@ -55,7 +55,8 @@ def _prefix(specs, tree, what):
 
 
 def _exposed(x, dims, mesh, k):
-    """x, laid out so, with a dim for each axis that cuts it in front: ({axis: place among them}, tensor)."""
+    """x laid out in this way, with a new dim in front for each axis that cuts it: ({axis: place among them},
+    tensor)."""
     x = x if isinstance(x, Tensor) else constant(x)
     x = x.shard(mesh, [DimSpec(d) for d in dims])
     shape, new, at = [int(n) for n in x.shape], [], {}
@@ -74,7 +75,7 @@ def _exposed(x, dims, mesh, k):
 
 
 def _put_back(x, names, dims, mesh):
-    """The inverse: x has a dim for each of these axes in front."""
+    """The inverse of _exposed: x has a dim for each of these axes in front."""
     rank = len(x.shape) - len(names)
     order, shape = [], []
     for d in range(rank):
@@ -141,7 +142,7 @@ def shard_map(fn=None, mesh=None, in_specs=None, out_specs=None, check_rep=True)
             told["tree"], told["dims"] = tree, dims
             return tuple(_result(o, d, mesh, levels, check_rep, f" {k}" if len(outs) > 1 else "") for k, (o, d) in enumerate(zip(outs, dims)))
 
-        # an axis is a vmap; the first axis is the outermost, so that it is the first dim of what comes out
+        # each axis is a vmap; the first axis is the outermost, so that it becomes the first dim of the result
         def level(k, inner):
             if k == len(mesh.axis_names):
                 return body(*inner)

@@ -1,4 +1,4 @@
-"""Looking at what is going to run."""
+"""Showing the program that is going to run."""
 
 import os
 import sys
@@ -51,7 +51,7 @@ def _tensors(x):
 
 
 def _names(what, depth):
-    """Names of tensors: keys of what is shown, and the caller's variables."""
+    """Names of tensors for a drawing: keys of the tree that is shown, and the caller's variables."""
     frame, names = sys._getframe(depth), {}
     for scope in (frame.f_globals, frame.f_locals):
         for name, v in scope.items():

@@ -15,8 +15,8 @@ def vjp(fn, *primals, has_aux=False):
     """
     traced = Traced("vjp", fn, primals, tuple(range(len(primals))), has_aux=has_aux)
     out = traced.results()
-    # outside of all transforms results may be read before pull is called: what pull needs is computed with
-    # them then
+    # outside of all transforms, results may be read before pull is called: the tensors that pull needs are
+    # then computed together with them
     variables = traced.variables.vars
     kept = diff_pullback(variables, traced.outs, tree_leaves(out), traced.lanes) if outermost() else None
 

@@ -11,7 +11,8 @@ __all__ = ["vmap"]
 
 
 def _spread_over(mesh, axis):
-    """What gives a mapped tensor its sharding: the new batch dim, which is the first, is cut along the axis.
+    """A function that gives a mapped tensor its sharding: the new batch dim, which is the first, is cut along
+    the axis.
     """
 
     def spread(t):

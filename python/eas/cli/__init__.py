@@ -111,7 +111,8 @@ def main(argv=None):
         print(f"eas: {e}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has seen enough; the interpreter flushes once more
+        # the reader has closed the pipe; the interpreter flushes once more at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except KeyboardInterrupt:
         return 130

@@ -18,11 +18,11 @@ _SPEC = re.compile(r"(?P<name>[A-Za-z_]\w*)(:(?P<dtype>\w+))?(\[(?P<shape>[\d,\s
 
 
 class Refused(Exception):
-    """What the user gave cannot be used; the text says what and what is wanted."""
+    """An option of the user's that cannot be used; the text says which, and what is possible."""
 
 
 class Spec:
-    """One `--arg`: what was written, not yet an array or a number."""
+    """One `--arg` as it was written, not yet an array or a number."""
 
     def __init__(self, text):
         m = _SPEC.match(text)
@@ -162,7 +162,7 @@ class Maker:
         self.rng = np.random.default_rng(seed)
 
     def value(self, spec):
-        """The argument that a spec describes by itself."""
+        """The argument that a spec describes completely, without a parameter's type."""
         number = spec.number()
         if spec.dtype in ("int", "float"):
             if spec.shape is not None:
@@ -235,7 +235,8 @@ def load_kernel(text):
     path, colon, name = text.rpartition(":")
     if not colon:
         path, name = text, ""
-    with contextlib.redirect_stdout(sys.stderr):  # what a script prints is not this command's result
+    # output of the user's script is not the result of this command
+    with contextlib.redirect_stdout(sys.stderr):
         module = load_module(path)
     kernels = [n for n, o in vars(module).items() if is_kernel(o)]
     if not name:

@@ -169,7 +169,7 @@ def _outputs(texts, names):
 
 
 def _content(x):
-    """As NumPy shows it; bfloat16 as float32."""
+    """An array as NumPy prints it; bfloat16 as float32."""
     if isinstance(x, np.ndarray):
         return x
     import ctypes
@@ -217,7 +217,8 @@ def _measure(runtime, ck, args, grid, seconds):
 
 
 def _moved_bytes(ck, args):
-    """What has to move at least: an array that is read counts once, one that is written once more."""
+    """The least number of bytes that have to move: an array counts once if it is read, and once if it is
+    written."""
     params = [(p, args[p.name]) for p in ck.ir.args if p.kind == "buffer"]
     return sum(a.nbytes * (bool(p.read) + bool(p.written)) for p, a in params)
 
@@ -231,7 +232,7 @@ def bench(opts):
     defaults = _defaults(kernel)
     args = {n: call.get(n, defaults.get(n)) for n in ck.params}
     args = {n: a.to(runtime.device) if isinstance(a, eas.Tensor) else a for n, a in args.items()}
-    if not runtime.on_host:  # the time of the kernel, not of copies
+    if not runtime.on_host:  # the time of the kernel is measured, not that of copies
         args = {n: eas.tensor(a, device=runtime.device) if isinstance(a, np.ndarray) else a for n, a in args.items()}
     median, least, count = _measure(runtime, ck, args, grid, opts.seconds)
     moved = _moved_bytes(ck, args)

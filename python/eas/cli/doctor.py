@@ -13,7 +13,7 @@ from eas import _eas, mk
 _SECONDS = 120  # for one device
 
 
-# ---- what is run on a device ----
+# ---- tests that run on a device ----
 
 
 @eas.kernel
@@ -100,7 +100,7 @@ def _inside(device):
     return 1 if bad else 0
 
 
-# ---- what is said about it ----
+# ---- reports ----
 
 _FACTS = {d["name"]: d for d in _eas._device_facts()}
 _ABSENT = {name: d["absent"] for name, d in _FACTS.items() if d["absent"]}
@@ -108,7 +108,7 @@ _FAILED = {name: d["failed"] for name, d in _FACTS.items()}
 
 
 def _examine(device):
-    """What is wrong with a device: lines, none if all is well."""
+    """The faults of a device, a line each; an empty list if there are none."""
     cmd = [sys.executable, "-m", "eas", "doctor", "--inside", "--device", device]
     try:
         r = subprocess.run(cmd, capture_output=True, text=True, timeout=_SECONDS)
@@ -123,7 +123,7 @@ def _examine(device):
 
 
 def _compiler():
-    """What is wrong with the compiler: (text, remedy) or None."""
+    """The fault of the compiler: (text, remedy) or None."""
     try:
         _add.compile(np.zeros(1, np.float32), np.zeros(1, np.float32), np.zeros(1, np.float32), 1, BLOCK=8).to_obj()
     except RuntimeError as e:
@@ -139,7 +139,7 @@ def _say(mark, name, text, remedy=None):
 
 
 def _examine_library():
-    """Everything that belongs to no device; how many faults."""
+    """Examines everything that does not belong to a device; gives the number of faults."""
     faults = 0
     found = _compiler()
     _say("BAD" if found else "ok", "compiler", found[0] if found else "LLVM compiles for this machine", found and found[1])
@@ -172,7 +172,7 @@ def doctor(opts):
     for d in chosen:
         if known[d] is not None:
             _say("-", d, f"not available: {known[d]}", _ABSENT.get(d))
-            faults += bool(opts.device)  # asked for by name
+            faults += bool(opts.device)  # the device was named on the command line
             continue
         wrong = _examine(d)
         _say("BAD" if wrong else "ok", d, "; ".join(wrong) if wrong else f"{len(_TESTS)} tests passed", _FAILED.get(d) if wrong else None)

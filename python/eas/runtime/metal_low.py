@@ -90,7 +90,7 @@ def queue_synchronize(stream=None):
 
 
 def dlpack_import(capsule):
-    """A tensor over what a DLPack capsule or producer holds: on the device for Metal's, without a copy."""
+    """A tensor over the memory of a DLPack capsule or producer: on the device for Metal's, without a copy."""
     return from_dlpack(capsule)
 
 

@@ -9,7 +9,8 @@ __all__ = ["auto_backward"]
 
 
 class _Auto:
-    """Launches the derivative with respect to what is needed; one GradKernel for each such set."""
+    """Launches the derivative with respect to the arguments that need one; one GradKernel for each such
+    set."""
 
     def __init__(self, kernel, of):
         self.kernel, self.of, self.made = kernel, of, {}
@@ -25,14 +26,14 @@ class _Auto:
 
 
 def _gradient(t):
-    """Of tensor t: zeros where it is needed, for the derivative adds to it."""
+    """A function that makes the gradient of tensor t: zeros if needed, since the derivative adds to it."""
     text = f"lambda {t}, needs_{t}: zeros({t}) if needs_{t} else {t}.new_empty(0)"
     return eval(text, {"zeros": lambda x: torch.zeros_like(x, memory_format=torch.contiguous_format)})
 
 
 def auto_backward(spec, options, differentiable, fake, text_of, compiled):
-    """The function that an operator <name>_backward is made of, its outputs and types; parameters' names say
-    what they are."""
+    """The function that becomes the operator <name>_backward, its outputs and types; the names of parameters
+    tell their roles."""
     if not isinstance(spec.kernel, Kernel):
         what = "an autotuned kernel: pass its .kernel with the meta parameters of a configuration" if spec.is_kernel else "a function that launches kernels"
         raise TypeError(f'{spec.name}: backward="auto" differentiates a kernel; this is {what}')
@@ -42,7 +43,7 @@ def auto_backward(spec, options, differentiable, fake, text_of, compiled):
     if fixed:
         made = ", ".join(spec.outputs)
         lines.append(f"{made}{',' if len(spec.outputs) == 1 else ''} = {text.use(fake, 'fake')}({', '.join(spec.names())})")
-    lines += [f"{o} = grad_{o}" for o in differentiable]  # what the kernel would write is not touched
+    lines += [f"{o} = grad_{o}" for o in differentiable]  # arrays that the kernel would write are not changed
     known = [*known, *spec.outputs]
     launch = [p for p in spec.params if p in known]
     for p in spec.params:

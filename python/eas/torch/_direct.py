@@ -1,8 +1,8 @@
-"""Teaches the extension to read torch tensors by torch's C functions (_eas/torch_direct.c): samples of all
-kinds, and what torch's attributes say of them.
+"""Teaches the extension to read torch tensors by torch's C functions (_eas/torch_direct.c), by samples of all
+kinds and the values of their attributes in Python.
 
-What does not read alike is a torch that the extension does not know: arguments are then read through DLPack's
-table or by attributes."""
+If a sample does not read the same, the extension does not know this torch: arguments are then read through
+DLPack's table or by attributes."""
 
 import os
 

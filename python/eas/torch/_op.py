@@ -23,7 +23,7 @@ _SCALARS = {int: "SymInt", float: "float", bool: "bool"}
 
 
 class _Spec:
-    """What an operator is made of: the kernel's parameters, sorted."""
+    """The parts of an operator: the kernel's parameters, sorted by role."""
 
     def __init__(self, name, kernel, outputs, mutates, types, bound):
         self.name, self.kernel = name, kernel
@@ -99,7 +99,7 @@ class _Spec:
 
 
 class _Text:
-    """A function written line by line; objects that it uses get names of their own."""
+    """A function written line by line; objects that it uses get names that are not used yet."""
 
     def __init__(self, spec, head):
         self.spec = spec
@@ -117,7 +117,7 @@ class _Text:
         self.lines.append("    " + line)
 
     def call(self, fn, what, known):
-        """The text of a call of the user's function: it is given what its parameters name."""
+        """The text of a call of the user's function, which gets the values that its parameters name."""
         names = list(signature(fn).parameters)
         strange = [n for n in names if n not in known]
         if strange:
@@ -181,7 +181,7 @@ def _implementation(spec, options, contiguous):
     known = [*known, *(p for p in spec.params if p in spec.bound)]
     launch += [f"{o}={text.value(v, o[1:], known)}" for o, v in options.items() if v is not None]
     if not spec.is_kernel and len(launch) == len(spec.params):
-        launch = list(spec.params)  # by position: less to match in a call
+        launch = list(spec.params)  # by position, which is quicker to match in a call
     call = ", ".join(launch)
     if spec.is_kernel:
         check = text.use(_Check(spec), "check")
@@ -194,7 +194,7 @@ def _implementation(spec, options, contiguous):
 
 
 class _Check:
-    """The first call looks whether the kernel writes what the operator says, and nothing else."""
+    """Checks in the first call that the kernel writes exactly the arrays that the operator declares."""
 
     def __init__(self, spec):
         self.spec, self.due = spec, True
@@ -231,7 +231,7 @@ def _no_backward(name):
 
 
 def _places(spec):
-    """Names for arguments and outputs that no other name of the text can be."""
+    """Names for arguments and outputs that cannot collide with other names in the text."""
     return {n: f"a{i}" for i, n in enumerate(spec.names())}, {n: f"o{i}" for i, n in enumerate(spec.outputs)}
 
 
@@ -244,7 +244,9 @@ def _write_keeping(spec, save, differentiable):
     lines = [f"    ctx.save_for_backward({', '.join(have[n] for n in save)})"]
     scalars = [n for n in spec.names() if n not in spec.tensors]
     lines += [f"    ctx.scalars = {{{', '.join(f'{n!r}: {ins[n]}' for n in scalars)}}}"]
-    if fixed:  # nothing is made for gradients that nobody has. What missing ones are like is noted; the outputs themselves would keep the graph alive
+    # gradients that do not exist are not materialised as zeros: shape and dtype of missing ones are noted,
+    # since keeping the outputs would keep the graph alive
+    if fixed:
         lines += [
             f"    ctx.mark_non_differentiable({', '.join(fixed)})",
             "    ctx.set_materialize_grads(False)",
@@ -254,7 +256,7 @@ def _write_keeping(spec, save, differentiable):
 
 
 def _setup(spec, save, differentiable):
-    """The same as a function."""
+    """_write_keeping as a function."""
     ins, outs = _places(spec)
     lines = [
         "def setup_context(ctx, inputs, output):",
@@ -271,7 +273,7 @@ def _zeros(like):
 
 
 def _only(differentiable, spec, backward):
-    """The backward with the gradients of these outputs alone; zeros where an output was not used."""
+    """The backward that takes the gradients of these outputs only; an output that was not used has zeros."""
     at = [list(spec.outputs).index(n) for n in differentiable]
 
     def run(ctx, *grads):
@@ -281,14 +283,14 @@ def _only(differentiable, spec, backward):
 
 
 def _gradient_of(outs, name):
-    """grad_c is the gradient of output c; grad, if there is one only."""
+    """The text of the gradient of an output: grad_c for output c, or grad, if there is only one."""
     if name == "grad" and len(outs) == 1:
         return 0
     return outs.index(name[5:]) if name.startswith("grad_") and name[5:] in outs else None
 
 
 def _backward_op(spec, backward, bound, options, contiguous):
-    """A kernel becomes an operator of its own; names say what each parameter is."""
+    """A kernel becomes an operator of its own; the names of its parameters tell their roles."""
     if not isinstance(backward, (Kernel, Autotuner)):
         return backward
     params = (backward.kernel if isinstance(backward, Autotuner) else backward).params
@@ -315,13 +317,13 @@ def _derived(spec, how, options, differentiable, fake, contiguous):
 
 
 def _need_of(spec, name):
-    """needs_a asks whether argument a needs a gradient."""
+    """needs_a: does argument a need a gradient?"""
     return spec.names().index(name[6:]) if name.startswith("needs_") and name[6:] in spec.tensors else None
 
 
 def _by_names(spec, backward, differentiable):
-    """(names to save, text of each argument, text of each result) of an operator whose arguments' names say
-    what they are."""
+    """(names to save, text of each argument, text of each result) of an operator whose argument names tell
+    their roles."""
     inner = _specs[backward]
     places = []
     save = []
@@ -351,8 +353,8 @@ def _by_names(spec, backward, differentiable):
 
 
 def _call_by_names(spec, backward, places, results):
-    """As a function of torch.library.register_autograd's kind; it leaves the dispatcher out where ctx.plain
-    says that the forward did, and still can."""
+    """The backward as a function for torch.library.register_autograd. It bypasses the dispatcher if ctx.plain
+    says that the forward did, and if that is still possible."""
     lines = [
         "def run(ctx, *grads):",
         "    saved = ctx.saved_tensors",
@@ -367,7 +369,7 @@ def _call_by_names(spec, backward, places, results):
 
 
 def _plain_keys():
-    """The dispatch keys of a call with tensors on the CPU and nothing in between: no mode, no transform, no
+    """The dispatch keys of a call with tensors on the CPU that nothing intercepts: no mode, no transform, no
     subclass, no lazy bit."""
     key, keys = torch._C.DispatchKey, torch._C.DispatchKeySet
     both = keys(key.CPU) | keys(key.AutogradCPU)
@@ -376,8 +378,8 @@ def _plain_keys():
 
 @cache
 def _still_plain():
-    """A function that tells whether a backward, called with these gradients, has nothing in between: not
-    recorded, no mode, no transform."""
+    """A function that tells whether nothing intercepts a backward that is called with these gradients: it is
+    not recorded, and there is no mode and no transform."""
     names = ("_dispatch_keys", "_dispatch_tls_local_include_set", "DispatchKeySet")
     if not all(hasattr(torch._C, n) for n in names):
         return lambda grads: False
@@ -400,8 +402,8 @@ def _still_plain():
 
 @contextmanager
 def _one_level():
-    """Inside torch.func's transforms: the function is of the level that runs now, and what it calls goes to
-    the next."""
+    """Inside torch.func's transforms: the function belongs to the level that runs now, and operators that it
+    calls to the next one."""
     functorch = torch._C._functorch
     before = functorch.get_single_level_autograd_function_allowed()
     functorch.set_single_level_autograd_function_allowed(True)
@@ -445,9 +447,9 @@ def _function(spec, uses, keeping):
 
 
 def _register_directly(lib, spec, overload, implementation, backward, setup_context, keeping):
-    """What torch.library.register_autograd does, without looking at the schema in every call; with tensors on
-    the CPU and nothing in between the implementation is called at once, and torch.func.grad and its like work
-    as well. False: this torch has not what it takes."""
+    """Registers the backward as torch.library.register_autograd does, without looking at the schema in every
+    call; with tensors on the CPU that nothing intercepts, the implementation is called at once, and
+    torch.func.grad and the like work as well. False: this torch lacks the functions for it."""
     below, after = getattr(torch._C, "_AutoDispatchBelowAutograd", None), getattr(torch._C, "_after_autograd_keyset", None)
     redispatch, transformed = getattr(overload, "redispatch", None), getattr(torch._C, "_are_functorch_transforms_active", None)
     if any(f is None for f in (below, after, redispatch, transformed)) or not hasattr(
@@ -468,7 +470,8 @@ def _register_directly(lib, spec, overload, implementation, backward, setup_cont
             return apply(*args, keys)
 
     defaults = {f"default{i}": d for i, (_, _, d) in enumerate(spec.arguments) if d is not Parameter.empty}
-    takes = [f"a{i}" + (f"=default{i}" if f"default{i}" in defaults else "") for i in range(len(ins))]  # the dispatcher leaves out what equals its default
+    # the dispatcher leaves out arguments that equal their default
+    takes = [f"a{i}" + (f"=default{i}" if f"default{i}" in defaults else "") for i in range(len(ins))]
     lines = [
         f"def autograd(keys, {', '.join(takes)}):",
         "    if getattr(forward_ad, '_current_level', -1) >= 0:",
@@ -542,7 +545,7 @@ def _loop_rule(overload, spec):
 
 
 def _batch_rule(overload, spec):
-    """One call: the operator takes tensors with one more dim in front as they are."""
+    """One call: the operator takes tensors with an additional dim in front."""
 
     def rule(info, in_dims, *args):
         def front(a, d):
@@ -567,14 +570,14 @@ def _register_vmap(lib, spec, overload, vmap):
     torch.library.register_vmap(spec.name, vmap if callable(vmap) else rules[vmap](overload, spec), lib=lib)
 
 
-# ---- all together ----
+# ---- making the operator ----
 
 
 def _library(name):
     parts = name.split("::") if isinstance(name, str) else []
     if len(parts) != 2 or not all(p.isidentifier() for p in parts):
         raise ValueError(f"an operator is named 'namespace::name', got {name!r}")
-    if name in _libraries:  # defined again, as in a notebook
+    if name in _libraries:  # defined again, as happens in a notebook
         _libraries.pop(name)._destroy()
     return torch.library.Library(parts[0], "FRAGMENT"), parts[1]
 

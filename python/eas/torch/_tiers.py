@@ -1,11 +1,11 @@
 """Tensors of torch's GPU (mps), in two tiers.
 
 A: their memory is imported through DLPack, and our own queue runs the kernel. torch's queue is another one,
-so torch's work is waited for first
-   (EAS_TORCH_MPS_SYNC=0 turns that off), and ours before the launch returns.
+   so a launch first waits for torch's work (EAS_TORCH_MPS_SYNC=0 turns that off), and for the kernel before
+   it returns.
 B: torch's own queue runs the kernel, through torch.mps.compile_shader: nothing is copied, and nothing waits.
-Launches that must report something
-   (unproved bounds, prints, debug) or that have other arguments too are of tier A.
+   Launches that must report something (unproved bounds, prints, debug), or that have other arguments too, are
+   of tier A.
 
 EAS_TORCH_TIER=A or =B chooses; without it B is used where it can be."""
 
@@ -105,7 +105,7 @@ def _function(compile_shader, ck, variant):
 
 
 def _addresses(torch, args):
-    """Numbers that overlap where the tensors' memory does: a range of their own for each storage."""
+    """Ranges of numbers that overlap where the tensors' memory does: each storage has a range of its own."""
     storages = {}
     out = []
     for x in args:
@@ -118,7 +118,7 @@ def _addresses(torch, args):
 
 
 def _launch_b(torch, compile_shader, ck, args, options):
-    """None, or why it must be tier A."""
+    """Launches in tier B; returns None, or the reason why it must be tier A."""
     buffers = [x for x, p in zip(args.values(), ck.ir.args) if p.kind == "buffer"]
     if options["stream"] is not None:
         return "the launch names a stream of eas"
@@ -148,7 +148,7 @@ def _launch(ck, args, **options):
     _launch_a(torch, ck, args, options)
 
 
-# ---- what there is ----
+# ---- which tiers this torch offers ----
 
 
 def _reading(torch, table):
@@ -157,7 +157,7 @@ def _reading(torch, table):
     try:
         if learn(torch):
             return "torch's C functions"
-    except Exception:  # a torch that lacks what the samples are made with
+    except Exception:  # this torch lacks a function that makes the samples
         pass
     return "DLPack's table" if table else "attributes"
 

@@ -1,4 +1,4 @@
-"""What the functions share: tensors from what is given, checks of indices, reductions of losses."""
+"""Shared by the functions of this folder: arguments as tensors, checks of indices, reductions of losses."""
 
 from eas._eas import EagerTensor, constant, tensor_ops
 
@@ -10,7 +10,7 @@ def tensor(x):
 
 
 def compute_type(x):
-    """Halves are normalised and summed up in f32."""
+    """The dtype in which x is normalised and summed up: f32 for halves."""
     return x.astype("float32") if x.dtype.kind == "f" and x.dtype.itemsize == 2 else x
 
 
@@ -19,14 +19,14 @@ def shape_text(t):
 
 
 def known(t):
-    """The data as an array where it is there already, without computing anything."""
+    """The data as an array if it was computed already, else None; nothing is computed."""
     impl = t._impl
     return t.numpy() if t.real and not impl._is_symbolic and t.batch_dims == 0 else None
 
 
 def check_indices(name, what, t, size, also=None):
-    """Integers in [0, size), or `also`: an error now if the data is known, else when it is computed. Gives
-    indices of which none counts from the end."""
+    """Checks that indices are integers in [0, size), or `also`: raises at once if the data is known, else
+    when it is computed. Gives indices of which none counts from the end."""
     if t.dtype.kind not in "iu":
         raise TypeError(f"{name}: the {what} are integers, got {t.dtype}")
     data = known(t)

@@ -70,7 +70,8 @@ def batch_norm(x, running_mean=None, running_var=None, weight=None, bias=None, t
     if running_mean is None or not training:
         return y
     n = math.prod(int(x.shape[a]) for a in axes)
-    with no_grad():  # and not stop_gradient of the sum, which would hold all that it was made of
+    # the operations behind the running statistics are dropped, which stop_gradient would keep alive
+    with no_grad():
         unbiased = var * (n / max(n - 1, 1))
         return y, running_mean * (1 - momentum) + mean * momentum, running_var * (1 - momentum) + unbiased * momentum
 
