@@ -162,7 +162,7 @@ typedef struct io_item { /* a tensor to be written, with its elements in C order
     const char *name;
     eas_dtype dtype;
     const char *stored; /* "C64", ...: the file says so and has no last dim of pairs; else NULL */
-    int rank;           /* as the file says */
+    int rank; /* as the file says */
     const int64_t *shape;
     uint64_t bytes;
     eas_node *node;

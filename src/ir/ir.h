@@ -121,13 +121,13 @@ struct eas_ir {
     /* block size and threads of a group, as arange and tid say even if their values go unused; 0: neither
      * says */
     int64_t spmd_block, threads;
-    bool simple;    /* made by ir_simplify: doing it again changes nothing */
+    bool simple; /* made by ir_simplify: doing it again changes nothing */
     ir_param *params;
     int nparams;
     ir_insn *insns;
     uint32_t ninsns;
     ir_val *vals;
-    uint32_t nvals;   /* vals[0] unused */
+    uint32_t nvals; /* vals[0] unused */
     uint32_t *pool;
     uint32_t npool; /* operands */
     const char **files;
@@ -146,7 +146,7 @@ static inline const ir_insn *ir_def(const eas_ir *ir, uint32_t v)
 }
 /* ---- accesses, by instruction (insn.c) ---- */
 static inline bool ir_is_atomic(const ir_insn *in) { return ir_rows[in->op].rule == IR_RULE_ATOMIC; }
-bool ir_writes(const ir_insn *in);                           /* stores to the memory that operand 0 names */
+bool ir_writes(const ir_insn *in); /* stores to the memory that operand 0 names */
 /* of a load, store, atomic, bounds or assert; 0: none */
 uint32_t ir_mask(const eas_ir *ir, const ir_insn *in);
 /* a shuffle from lane own ^ delta, a constant below 32 */
@@ -187,7 +187,7 @@ enum { IR_CHAINS = 64, IR_CHUNK = 16 };
 static inline int64_t ir_chains(eas_dtype dt) { return eas_dtype_size(dt) == 8 ? IR_CHAINS / 2 : IR_CHAINS; }
 /* Constants. imm holds the bits of the dtype: integers sign- or zero-extended to 64 bits, bool 0/1,
  * f16/bf16/f32/f64 their bit patterns zero-extended. */
-bool ir_const_of(const eas_ir *ir, uint32_t v, int64_t *bits);  /* through broadcast and reshape too */
+bool ir_const_of(const eas_ir *ir, uint32_t v, int64_t *bits); /* through broadcast and reshape too */
 double ir_bits_to_double(eas_dtype dt, int64_t bits);
 int64_t ir_bits_from_double(eas_dtype dt, double d); /* floats: rounded once */
 
@@ -200,7 +200,7 @@ const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint3
 /* ---- build.c: appends instructions; used by eas_* of the public builder and by every pass ---- */
 struct eas_builder {
     uint32_t magic; /* IRB_MAGIC */
-    eas_ir *ir;     /* under construction; NULL once finished */
+    eas_ir *ir; /* under construction; NULL once finished */
     uint32_t capinsns, capvals, cappool, capfiles, capstrings;
     eas_status status;
     base_error error; /* the first one */

@@ -428,11 +428,11 @@ static int by_line(const void *x, const void *y)
  * chance ---- */
 
 typedef struct merge {
-    const record *r;      /* of one program, by thread */
+    const record *r; /* of one program, by thread */
     const uint32_t *loop; /* of each print: which outermost loop it stands in; 0: none */
     uint32_t *head, *end; /* of each thread, in r */
-    uint32_t *waiting;    /* of each line: how many of its threads have not come to it yet */
-    uint32_t *rank;       /* of each line; 0: not placed */
+    uint32_t *waiting; /* of each line: how many of its threads have not come to it yet */
+    uint32_t *rank; /* of each line; 0: not placed */
     uint32_t nthreads;
 } merge;
 
@@ -548,7 +548,7 @@ typedef struct reader {
     const ir_records *rec;
     const uint32_t *words;
     const uint32_t *prints; /* their instructions */
-    const uint32_t *loop;   /* see merge */
+    const uint32_t *loop; /* see merge */
     int naxes;
     int64_t grid[3];
 } reader;

@@ -55,7 +55,7 @@ typedef void (*native_each)(const native_call *c, int64_t i, const crew *w);
 typedef struct native_work {
     double operations; /* of one problem, about */
     size_t each, once; /* bytes of memory: for each thread, for the problem */
-    bool shared;       /* f can share a problem among threads */
+    bool shared; /* f can share a problem among threads */
 } native_work;
 /* Runs f for each of n problems: several at a time, or, if they are few and large, each by all threads. */
 eas_status native_batch(const native_call *c, int64_t n, const native_work *work, native_each f);
