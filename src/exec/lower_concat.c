@@ -152,6 +152,8 @@ static void copy_flat(copying *c, uint32_t from, eas_dim outer, eas_dim inner, e
 
 static eas_dim flat_programs(eas_dim outer, eas_dim inner)
 {
+    if (outer == 0 || inner == 0)
+        return 0;
     eas_dim n = ceil_dim(inner, dim_known(inner) && inner < LANES ? inner : LANES);
     if (outer != 1 && dim_known(inner) && inner <= SHORT)
         return ceil_dim(outer, LANES / inner);
