@@ -402,6 +402,7 @@ class Ways(unittest.TestCase):
             "its source": [1.0] * 4,
             "subclass": [1.0] * 4,
             "collected": [1.0] * 4,
+            "float8": [0.0] * 4,
             "empty": [],
         }
         for name, said in direct.items():
