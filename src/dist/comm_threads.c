@@ -521,7 +521,7 @@ static eas_status check_permutation(endpoint *e, comm_request *r)
     return EAS_OK;
 }
 
-/* Shares that nobody has taken yet, whosever they are: a member that has slept until all came need not be
+/* Does the shares of all members that no thread has begun: a member that has slept until all came need not be
  * awake for its share to be done. */
 static void do_shares(hub *h, comm_request *r)
 {
