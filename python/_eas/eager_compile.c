@@ -705,11 +705,10 @@ static bool grad_is_on(void)
  * through the function itself: what is recorded is part of something larger. */
 static bool inline_it(const leaves *l)
 {
-    bool on = grad_is_on();
     for (Py_ssize_t i = 0; i < l->n; i++) {
         eas_node *n = eager_check(l->at[i]) ? eager_node(l->at[i]) : NULL;
         if (n && (eas_node_is_taped(n) || (eager_tracing && eas_node_is_symbolic(n)) ||
-                  (on && eas_node_is_traced(n) && !is_grad_leaf(n))))
+                  (eas_node_is_traced(n) && !is_grad_leaf(n) && grad_is_on())))
             return true;
     }
     return false;
@@ -719,15 +718,14 @@ static bool inline_it(const leaves *l)
  * any other is recorded by running it as it is. */
 static bool wants_record(const Entry *e, const leaves *l, PyObject **env, int nenv)
 {
-    if (e->differentiates || !grad_is_on())
+    bool any = false;
+    if (e->differentiates)
         return false;
     for (Py_ssize_t i = 0; i < l->n; i++)
-        if (eager_check(l->at[i]) && eas_node_is_traced(eager_node(l->at[i])))
-            return true;
+        any |= eager_check(l->at[i]) && eas_node_is_traced(eager_node(l->at[i]));
     for (int i = 0; i < nenv; i++)
-        if (eager_check(env[i]) && eas_node_is_traced(eager_node(env[i])))
-            return true;
-    return false;
+        any |= eager_check(env[i]) && eas_node_is_traced(eager_node(env[i]));
+    return any && grad_is_on();
 }
 PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {

@@ -119,7 +119,8 @@ static bool leaf_matches(const leaf_sig *s, PyObject *o)
         if (eas_node_dtype(n) != s->dtype || eas_node_batch_dims(n) != s->batch_dims ||
             !same_shape(s, eas_node_rank(n), eas_node_shape(n)))
             return false;
-        if (eas_node_device(n) && s->device && eas_node_device(n) != s->device)
+        const eas_device *d = eas_node_device(n);
+        if (d && s->device && d != s->device)
             return false;
         PyObject *sh = settled_sharding(n);
         return s->cut == (sh && eas_node_is_sharded(n)) &&

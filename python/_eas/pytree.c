@@ -496,6 +496,8 @@ PyObject *pytree_unflatten(PyObject *treedef, PyObject *const *leaves, Py_ssize_
     TreeDef *d = (TreeDef *)treedef;
     if (n != d->leaves)
         return py_fail(PyExc_ValueError, "the structure %R has %zd leaves, got %zd", treedef, d->leaves, n);
+    if (d->n == 1 && d->nodes[0].kind == T_LEAF)
+        return Py_NewRef(leaves[0]);
     stack s;
     stack_init(&s);
     for (Py_ssize_t i = d->n - 1; i >= 0; i--) {

@@ -237,9 +237,7 @@ static void abandon_collectives(running *x)
 
 static eas_launch options_of(const running *x)
 {
-    eas_launch o = {.size = sizeof o, .has_grid = 1};
-    if (x->r->hooks)
-        o = *x->r->hooks;
+    eas_launch o = x->r->hooks ? *x->r->hooks : (eas_launch){.size = sizeof o};
     o.has_grid = 1;
     return o;
 }
@@ -387,7 +385,8 @@ static eas_status hand_over(running *x, eas_buffer **outs)
                 eas_buffer_release(outs[--i]);
             return st;
         }
-        outs[i] = eas_buffer_retain(x->buf[k]);
+        outs[i] = x->owned[k] ? x->buf[k] : eas_buffer_retain(x->buf[k]);
+        x->owned[k] = false; /* the run's count is the result's; a second result of the slot has its own */
     }
     return EAS_OK;
 }

@@ -271,48 +271,81 @@ static bool only_here(eas_node *const *leaves, uint32_t n, uint32_t i)
     return true;
 }
 
+/* What a run needs besides the plan. Small programs keep it on the stack. */
+enum { FEW_LEAVES = 16, FEW_OUTS = 8, FEW_SYMBOLS = 16 };
+typedef struct run_memory {
+    int64_t *sizes, sizes_few[FEW_SYMBOLS];
+    eas_node **leaves, *leaves_few[FEW_LEAVES];
+    uint8_t *given, given_few[FEW_LEAVES]; /* NULL: nothing is donated */
+    eas_buffer **outs, *outs_few[FEW_OUTS];
+} run_memory;
+
+static bool run_memory_init(run_memory *m, const eas_program *g, bool donated)
+{
+    const bool few = g->nleaves <= FEW_LEAVES;
+    m->sizes = g->nsymbols <= FEW_SYMBOLS ? m->sizes_few : malloc(sizeof *m->sizes * (size_t)g->nsymbols);
+    m->leaves = few ? m->leaves_few : malloc(sizeof *m->leaves * g->nleaves);
+    m->given = !donated ? NULL : few ? m->given_few : malloc(g->nleaves);
+    m->outs = g->p->nouts <= FEW_OUTS ? m->outs_few : malloc(sizeof *m->outs * g->p->nouts);
+    for (uint32_t i = 0; m->outs && i < g->p->nouts; i++)
+        m->outs[i] = NULL;
+    return m->sizes && m->leaves && (m->given || !donated) && m->outs;
+}
+
+static void run_memory_done(run_memory *m)
+{
+    if (m->sizes != m->sizes_few)
+        free(m->sizes);
+    if (m->leaves != m->leaves_few)
+        free(m->leaves);
+    if (m->given != m->given_few)
+        free(m->given);
+    if (m->outs != m->outs_few)
+        free(m->outs);
+}
+
+/* Leaves are arguments or tensors of the program's own; donated arguments that nothing else has are given. */
+static void run_leaves(run_memory *m, const eas_program *g, eas_node *const *args, const uint8_t *donated)
+{
+    for (uint32_t i = 0; i < g->nleaves; i++) {
+        const bool input = g->leaves[i]->op == GRAPH_INPUT;
+        const int64_t k = input ? node_words(g->leaves[i])[0] : 0;
+        m->leaves[i] = input ? args[k] : g->leaves[i];
+        if (m->given)
+            m->given[i] = input && donated[k];
+    }
+    for (uint32_t i = 0; m->given && i < g->nleaves; i++)
+        m->given[i] = m->given[i] && only_here(m->leaves, g->nleaves, i);
+}
+
 static eas_status run_program(eas_program *g, eas_node *const *args, const uint8_t *donated,
                               const eas_launch *hooks, eas_node **results)
 {
-    int64_t sizes_few[16],
-        *sizes = g->nsymbols <= 16 ? sizes_few : malloc(sizeof *sizes * (size_t)g->nsymbols);
-    eas_node **leaves = malloc(sizeof *leaves * (g->nleaves + 1));
-    uint8_t *given = calloc(g->nleaves + 1, 1);
-    eas_buffer **outs = calloc(g->p->nouts + 1, sizeof *outs);
+    run_memory m;
     int done = 0;
-    eas_status st = sizes && leaves && given && outs ? solve(g, args, sizes) : base_fail_oom(g->nleaves);
-    for (uint32_t i = 0; i < g->nleaves && !st; i++) {
-        bool input = g->leaves[i]->op == GRAPH_INPUT;
-        int64_t k = input ? node_words(g->leaves[i])[0] : 0;
-        leaves[i] = input ? args[k] : g->leaves[i];
-        given[i] = input && donated && donated[k];
-    }
-    for (uint32_t i = 0; i < g->nleaves && !st; i++)
-        given[i] = given[i] && only_here(leaves, g->nleaves, i);
+    eas_status st =
+        run_memory_init(&m, g, donated != NULL) ? solve(g, args, m.sizes) : base_fail_oom(g->nleaves);
     if (!st) {
-        plan_run r = {.leaves = leaves,
+        run_leaves(&m, g, args, donated);
+        plan_run r = {.leaves = m.leaves,
                       .numbers = g->numbers,
-                      .given = given,
+                      .given = m.given,
                       .nsymbols = g->nsymbols,
                       .symbols = g->symbols,
-                      .sizes = sizes,
+                      .sizes = m.sizes,
                       .hooks = hooks};
-        st = plan_go(g->p, &r, outs);
+        st = plan_go(g->p, &r, m.outs);
     }
     for (int i = 0; i < g->nouts && !st; i++) {
-        st = result_of(g, i, sizes, outs[g->out_at[i]], &results[i]);
+        st = result_of(g, i, m.sizes, m.outs[g->out_at[i]], &results[i]);
         done += !st;
     }
     for (int i = 0; st && i < done; i++)
         eas_node_release(results[i]);
-    for (uint32_t i = 0; outs && i < g->p->nouts; i++)
-        if (outs[i])
-            eas_buffer_release(outs[i]);
-    if (sizes != sizes_few)
-        free(sizes);
-    free(leaves);
-    free(given);
-    free(outs);
+    for (uint32_t i = 0; m.outs && i < g->p->nouts; i++)
+        if (m.outs[i])
+            eas_buffer_release(m.outs[i]);
+    run_memory_done(&m);
     return st;
 }
 

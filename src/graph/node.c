@@ -319,9 +319,10 @@ eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const i
     NEED(buf, EAS_ERR_HANDLE);
     NEED(rank <= 0 || shape, EAS_ERR_HANDLE);
     NEED(out, EAS_ERR_HANDLE);
-    int64_t words[GRAPH_MAX_RANK + 1] = {offset}, dense = 1;
+    int64_t words[GRAPH_MAX_RANK + 1], dense = 1;
     bool plain = offset == 0;
     *out = NULL;
+    words[0] = offset;
     if (rank < 0 || rank > GRAPH_MAX_RANK)
         return base_fail(EAS_ERR_VALUE, "eager: a tensor of %d dims; there are at most %d", rank,
                          GRAPH_MAX_RANK);
