@@ -431,21 +431,32 @@ class Module:
         return dict(Module._policy)
 
     # ---- state ----
-    def state_dict(self, prefix=""):
+    def state_dict(self, prefix="", *, layout=None):
         """Dotted names and tensors of all parameters and buffers, in the order of the attributes. Tied
-        tensors are there under each of their names."""
+        tensors are there under each of their names. layout="torch": shapes and names as the module of the
+        same name has them in torch."""
+        if _layout_of("state_dict", layout):
+            from .torch_layout import to_torch
+
+            return OrderedDict((prefix + name, t) for name, t in to_torch(self, self.state_dict()).items())
         return OrderedDict((name, t.detach()) for name, t in _places_of(self, prefix, {id(self)}))
 
-    def load_state_dict(self, state_dict, strict=True):
+    def load_state_dict(self, state_dict, strict=True, *, layout=None):
         """Takes the values of a dict of tensors or arrays (NumPy's, torch's). Checked as a whole first: where
         a name is missing, not known or of another shape, nothing is changed.
 
+        layout="torch": the dict is that of a torch module, or of a file of its weights: matrices of linear
+        and recurrent layers and filters are turned, the projections of attention taken apart.
         strict=False: names that are missing or not known are left alone. Gives (missing names, names that are
         not known).
         """
         if not hasattr(state_dict, "keys"):
             raise TypeError(f"load_state_dict: a dict of names and tensors is wanted, got {type(state_dict).__name__}")
         mine = dict(_places_of(self, "", {id(self)}))
+        if _layout_of("load_state_dict", layout):
+            from .torch_layout import from_torch
+
+            state_dict = from_torch(self, {name: _as_tensor(name, v) for name, v in state_dict.items()})
         missing = [n for n in mine if n not in state_dict]
         extra = [n for n in state_dict if n not in mine]
         new, wrong = {}, []
@@ -459,6 +470,8 @@ class Module:
             [f"not known: {', '.join(map(str, extra))}"] if strict and extra else []
         )
         problems += [f"of another shape: {'; '.join(wrong)}"] if wrong else []
+        if wrong and not layout and any(tuple(new[n].shape) == _torch_shape(t) for n, t in mine.items() if n in new and len(t.shape) > 1):
+            problems.append('weights of torch: load_state_dict(..., layout="torch") turns them')
         if problems:
             raise ValueError(f"load_state_dict of {type(self).__name__}: " + "\n  ".join(["nothing was changed", *problems]))
         done = set()
@@ -666,6 +679,16 @@ def _places_at(m, value, path, prefix, above):
     elif isinstance(value, _CONTAINERS) and _holds_state(value):
         for k, v in _items(value):
             yield from _places_at(m, v, f"{path}.{k}", prefix, above)
+
+
+def _layout_of(what, layout):
+    if layout not in (None, "torch"):
+        raise ValueError(f'{what}: layout is None or "torch", got {layout!r}')
+    return layout
+
+
+def _torch_shape(t):
+    return (*t.shape[-1:-3:-1], *t.shape[:-2])
 
 
 def _text(t):
