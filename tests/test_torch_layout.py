@@ -1,4 +1,4 @@
-"""State dicts of torch modules, read and written with layout="torch": the same results and the same arrays."""
+"""State dicts of torch modules, read and written with layout="torch": the same results, the same arrays."""
 
 import importlib.util
 import unittest
