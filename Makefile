@@ -25,6 +25,7 @@ DIFF ?= 100000
 GRAPHS ?= 20000
 GRADS ?= 20000
 SHARDS ?= 5000
+STACKS ?= 500
 JOBS ?= 2
 SUMMARY := build/summary
 C_FILES = $(shell git ls-files '*.c' '*.h')
@@ -144,7 +145,7 @@ soak: setup-soak
 	@$(MAKE) --no-print-directory diff
 	@$(MAKE) --no-print-directory grads
 	@$(MAKE) --no-print-directory .venv/.installed
-	@EAGER_FUZZ=$(GRAPHS) SHARD_FUZZ=$(SHARDS) $(PY) -m pytest -q tests/test_eager_fuzz.py tests/test_shard_fuzz.py
+	@EAGER_FUZZ=$(GRAPHS) SHARD_FUZZ=$(SHARDS) EAGER_STACKS=$(STACKS) $(PY) -m pytest -q tests/test_eager_fuzz.py tests/test_shard_fuzz.py tests/test_diff_stacks.py
 	@EAS_SOAK=1 $(METAL) $(PY) -m pytest -q tests/test_faults.py tests/test_fork.py tests/test_no_memory.py tests/test_capsules.py tests/test_shard_ops.py tests/test_shard_suite.py
 	@$(MAKE) --no-print-directory graphs
 
