@@ -39,16 +39,21 @@ HEAD = "| what | eas | peers | ratio to the best | goal | met | note |\n|---|---
 
 
 def keep(table, names, load):
-    """The numbers for pictures, and of a run of everything the table in docs/benchmarks.md."""
+    """The numbers for pictures, and the table of everything in docs/benchmarks.md once each part has been run
+    on this machine: parts that are run again replace their rows."""
     path, old = results("rows"), []
     if os.path.exists(path):
         with open(path) as f:
-            old = [r for r in json.load(f)["rows"] if r["part"] not in {*(names or ROWS)}]
+            kept = json.load(f)
+        if (kept["machine"], kept["level"]) == (machine(), level()):
+            old = [r for r in kept["rows"] if r["part"] not in {*(names or ROWS)}]
+    rows = sorted(old + [r | {"load": load} for r in table.data], key=lambda r: ROWS.index(r["part"]))
     with open(path, "w") as f:
-        json.dump({"machine": machine(), "level": level(), "load": load, "rows": old + table.data}, f, indent=1)
-    if not names:
-        head = f"{machine()}, instruction set {level()}, load {load:.1f} at the start: the last run of everything."
-        replace_part("rows", "\n".join([head, "", HEAD, *("| " + " | ".join(r) + " |" for r in table.rows)]))
+        json.dump({"machine": machine(), "level": level(), "load": load, "rows": rows}, f, indent=1)
+    if {r["part"] for r in rows} >= {*ROWS} - {"ops"}:
+        busiest = max(r["load"] for r in rows)
+        head = f"{machine()}, instruction set {level()}: the last run of each part; the load before a part was {busiest:.1f} at most."
+        replace_part("rows", "\n".join([head, "", HEAD, *("| " + " | ".join(r["row"]) + " |" for r in rows if r["part"] != "ops")]))
 
 
 def draw():

@@ -239,7 +239,7 @@ class Table:
             note,
         )
         self.rows.append(row)
-        self.data.append({"part": self.part, "what": what, "ours": ours, "peers": peers, "ratio": ratio, "unit": unit, "better": better, "goal": goal, "note": note, "spread": spread})
+        self.data.append({"part": self.part, "what": what, "ours": ours, "peers": peers, "ratio": ratio, "unit": unit, "better": better, "goal": goal, "note": note, "spread": spread, "row": row})
         if os.environ.get("EAS_BENCH_ROWS"):
             with open(os.environ["EAS_BENCH_ROWS"], "a") as f:
                 f.write(json.dumps([row, self.data[-1]]) + "\n")

@@ -61,7 +61,7 @@ PyObject *kernel_function_of(Kernel *k, PyObject *const *metas, bool live)
         Py_XDECREF(m);
         return fn;
     }
-    m = PyImport_ImportModule("eas._rewrite");
+    m = PyImport_ImportModule("eas._needs");
     t = m ? PyTuple_New(k->nmeta) : NULL;
     for (int i = 0; t && i < k->nmeta; i++)
         PyTuple_SET_ITEM(t, i, Py_NewRef(metas[i]));

@@ -17,20 +17,19 @@ of other functions costs nothing but a look at its bytecode."""
 
 import ast
 import builtins
-import opcode
 import types
 import weakref
 
-from . import _flow, mk
+from . import _flow
 from ._guards import _is_library
-from ._interpret import _Loops, body
+from ._interpret import _Loops
 from ._interpret import _names as _names_in
+from ._needs import METHODS, branches, calls_others, cells_of, has_callables, plain_module
 from ._source import _definition, _is_in_file, _is_older
 from ._static import Scan
 from ._syntax import (
     _COMPREHENSIONS,
     _JUMPS,
-    _METHODS,
     _at,
     _attr,
     _bools,
@@ -50,53 +49,6 @@ from ._syntax import (
     _tuple,
     _unpack,
 )
-
-_WORDS = ("JUMP_IF", "POP_JUMP", "FOR_ITER", "JUMP_BACKWARD", "UNARY_NOT", "IS_OP", "CONTAINS_OP")
-_FLOW = frozenset(n for name, n in opcode.opmap.items() if any(w in name for w in _WORDS[:5]))
-
-
-# ---- does a function need it? ----
-
-
-def _branches(code):
-    return not _FLOW.isdisjoint(code.co_code[::2]) or any(isinstance(c, types.CodeType) and _branches(c) for c in code.co_consts)
-
-
-def _plain_module(v):
-    return isinstance(v, types.ModuleType) and _is_library(v.__name__)
-
-
-def _calls_others(code, names, cells):
-    """May it call a function that is not a library's? names: of globals that are found in it."""
-    for n in code.co_names:
-        v = names.get(n)
-        if isinstance(v, types.ModuleType):
-            if not _is_library(v.__name__):
-                return True
-        elif callable(v) and not _is_library(getattr(v, "__module__", "")):
-            return True
-    for n in code.co_freevars:
-        v = cells.get(n)
-        if callable(v) and not _is_library(getattr(v, "__module__", "")):
-            return True
-    return any(isinstance(c, types.CodeType) and _calls_others(c, names, cells) for c in code.co_consts)
-
-
-def _calls_methods(code, names):
-    """May the code call a method of an argument: is there an attribute that neither a module nor a traced
-    value has?"""
-    return any(n not in names and n not in _METHODS and not hasattr(mk, n) and not hasattr(builtins, n) for n in code.co_names)
-
-
-def _cells(fn):
-    out = {}
-    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
-        try:
-            out[name] = cell.cell_contents
-        except ValueError:
-            continue
-    return out
-
 
 # ---- compiling ----
 
@@ -170,7 +122,7 @@ def _rewritten(fn, live=False, known=()):
                 if _is_older(code.co_filename) or _is_in_file(code, fn):
                     if live and "while_" in _names_in(code):
                         node = _Loops().visit(node)
-                    f = _Function(fn.__globals__, set(code.co_freevars), _cells(fn))
+                    f = _Function(fn.__globals__, set(code.co_freevars), cells_of(fn))
                     if live or f.scan(node, code, known):
                         made = _code(f.rewrite(node), fn)
         except (OSError, SyntaxError, StopIteration, TypeError, RecursionError):
@@ -198,26 +150,16 @@ def helper(fn):
     marked = getattr(fn, "_eas_helper", None)
     if marked is not None:
         return _flow.call(marked)
-    if _is_library(fn.__module__) or not (_branches(fn.__code__) or _calls_others(fn.__code__, fn.__globals__, _cells(fn)) or _has_callables(fn)):
+    if _is_library(fn.__module__) or not (branches(fn.__code__) or calls_others(fn.__code__, fn.__globals__, cells_of(fn)) or has_callables(fn)):
         return None
     code = _rewritten(fn)
     return None if code is None else _make(code, fn)
 
 
-def _has_callables(fn):
-    """May fn call one of its parameters? Then functions are handed to it."""
-    return bool(fn.__code__.co_argcount) and "CALL" in " ".join(opcode.opname[b] for b in set(fn.__code__.co_code[::2]))
-
-
-def kernel(fn, metas, owner, live=False, known=()):
-    """The function to trace in place of a kernel's, or fn itself. metas: its meta arguments, owner: the
-    object whose method it is, live: it will run on data, known: names of its meta parameters."""
-    code = fn.__code__
-    if _branches(code) or owner is not None or any(callable(m) for m in metas) or _calls_others(code, fn.__globals__, _cells(fn)) or _calls_methods(code, fn.__globals__):
-        made = _rewritten(fn, live, known if owner is None else (*known, *code.co_varnames[:1]))
-        if made is not None:
-            return _make(made, fn)
-    return body(fn) if live else fn
+def rewritten(fn, live, known):
+    """The kernel's function with rewritten code, or None where it stays as it is."""
+    code = _rewritten(fn, live, known)
+    return None if code is None else _make(code, fn)
 
 
 class _Loop:
@@ -244,7 +186,7 @@ class _Function:
             return True
         params = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)]
         self.local = self.outer.union(code.co_varnames, code.co_cellvars)
-        found = Scan(set(params).difference(known), self.local, self.globals, self.is_ours, _METHODS).run(node.body)
+        found = Scan(set(params).difference(known), self.local, self.globals, self.is_ours, METHODS).run(node.body)
         self.scanned = True
         return found
 
@@ -690,11 +632,11 @@ class _Function:
         if root.id == "super" or root.id.startswith("_eas"):
             return False
         if root.id in self.cells:
-            return not _plain_module(self.cells[root.id])
+            return not plain_module(self.cells[root.id])
         if root.id in self.local:
             return True
         v = self.globals.get(root.id, getattr(builtins, root.id, None))
-        if _plain_module(v):
+        if plain_module(v):
             return False
         if type(f) is ast.Name and v is not None:
             return not _is_library(getattr(v, "__module__", None) or "builtins") or getattr(v, "_eas_helper", None) is not None

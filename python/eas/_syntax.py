@@ -3,8 +3,6 @@ and assigns, and the ways out of it (break, continue, return)."""
 
 import ast
 
-from . import mk
-
 
 def _at(node, at):
     node.lineno = node.end_lineno = at.lineno
@@ -54,8 +52,6 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 _NOTHING = (frozenset(), ())
-# Methods of traced values and of Python's containers, which do not decide anything.
-_METHODS = frozenset(n for t in (mk.Value, mk.Buffer, list, dict, set, str, tuple) for n in dir(t)) | {"set", "value"}
 
 
 def _names_of(node):
