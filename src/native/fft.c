@@ -362,8 +362,8 @@ eas_status native_fft(const native_call *c)
     b.lanes = b.kind == FFT_COMPLEX ? b.batch : (b.batch + 1) / 2;
     const bool columns = b.kind == FFT_COMPLEX && b.inner % lanes_of(wide) == 0;
     b.strip = columns ? strip_of(p, b.inner, b.lanes, wide) : 1;
-    eas_status st =
-        share_out(&b, p, b.lanes, wide, columns ? (wide ? columns_d : columns_s) : (wide ? group_d : group_s));
+    eas_status st = share_out(&b, p, b.lanes, wide,
+                              columns ? (wide ? columns_d : columns_s) : (wide ? group_d : group_s));
     plan_drop(p);
     return st;
 }
