@@ -102,6 +102,25 @@ class Choose(unittest.TestCase):
         with self.assertRaisesRegex(IndexError, "does not fit"):
             t[np.ones((40, 30), bool)]
 
+    def test_places_of_few_and_many(self):
+        """Blocks without a true element are passed over; the last block and the last part may be short."""
+        rng = np.random.default_rng(3)
+        for n in (1, 63, 64, 65, 1000, 4096, 4160, 9001):
+            for share in (0, 0.001, 0.02, 0.5, 1):
+                x = rng.random(n) < share
+                x[-1] |= share > 0
+                for t in (eager.constant(x), eager.constant(x).to("ref")):
+                    np.testing.assert_array_equal(eager.nonzero(t)[0].to("cpu").numpy(), np.nonzero(x)[0])
+
+    def test_unique_of_long_rows(self):
+        rng = np.random.default_rng(4)
+        for dtype in ("f4", "f8", "i4", "u1", "i1", "bool"):
+            for x in (rng.integers(0, 2, 70_000), rng.integers(0, 100, (300, 7)), rng.permutation(5000)):
+                x = x.astype(dtype)
+                for a, b in zip(eager.unique(eager.constant(x), True, True, True), np.unique(x, True, True, True)):
+                    np.testing.assert_array_equal(a.numpy().reshape(-1), b.reshape(-1))
+                np.testing.assert_array_equal(eager.unique(eager.constant(x)).numpy(), np.unique(x))
+
     def test_unique(self):
         x = RNG.integers(0, 50, (70, 80)).astype("float32")
         for a, b in zip(eager.unique(eager.constant(x), True, True, True), np.unique(x, True, True, True)):
