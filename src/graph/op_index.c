@@ -292,9 +292,9 @@ static int read_how(rule *r)
 }
 
 /* x with updates written at index of an axis. updates broadcast to x's shape with the indices' in place of
- * the axis. */
+ * the axis. own: the dims before the axis, which is the last one, have indices of their own. */
 static eas_node *scattered(gbuild *g, const graph_call *c, eas_node *x, eas_node *index, eas_node *u,
-                           int logical_axis, int how)
+                           int logical_axis, bool own, int how)
 {
     eas_node *all[3];
     eas_dim batch[GRAPH_MAX_RANK], want[3 * GRAPH_MAX_RANK], lifted[3 * GRAPH_MAX_RANK];
@@ -307,7 +307,13 @@ static eas_node *scattered(gbuild *g, const graph_call *c, eas_node *x, eas_node
         return NULL;
     gb_batch_shape(g, 3, all, bd, batch);
     x = with_batch(g, x, bd, batch);
-    index = nbatch ? with_batch(g, index, bd, batch) : index;
+    if (own && !g->st) {
+        nbatch = bd + logical_axis;
+        memcpy(want, node_shape(x), sizeof *want * (size_t)nbatch);
+        want[nbatch] = node_shape(all[1])[all[1]->rank - 1];
+        index = gb_broadcast(g, all[1], bd, nbatch + 1, want);
+    } else
+        index = nbatch ? with_batch(g, index, bd, batch) : index;
     u = gb_typed(g, all[2], (eas_dtype)all[0]->dtype);
     if (g->st)
         return NULL;
@@ -337,14 +343,14 @@ static eas_node *scattered(gbuild *g, const graph_call *c, eas_node *x, eas_node
 
 /* Bools are joined as numbers: or is max, and is min. */
 static eas_node *scatter_any(gbuild *g, const graph_call *c, eas_node *x, eas_node *index, eas_node *u,
-                             int axis, int how)
+                             int axis, bool own, int how)
 {
     if (g->st || !x || x->dtype != EAS_BOOL || how == SCATTER_SET)
-        return scattered(g, c, x, index, u, axis, how);
+        return scattered(g, c, x, index, u, axis, own, how);
     how = how == SCATTER_ADD ? SCATTER_MAX : how == SCATTER_MUL ? SCATTER_MIN : how;
     return gb_typed(g,
                     scattered(g, c, gb_typed(g, x, EAS_U8), index,
-                              gb_typed(g, gb_typed(g, u, EAS_BOOL), EAS_U8), axis, how),
+                              gb_typed(g, gb_typed(g, u, EAS_BOOL), EAS_U8), axis, own, how),
                     EAS_BOOL);
 }
 
@@ -357,7 +363,7 @@ eas_status make_scatter(const graph_call *c, eas_node **out)
     int axis = rule_axis(&r, x), how = read_how(&r);
     need_integers(&r, c->in[1]);
     return rule_done(
-        &r, r.g.st ? NULL : scatter_any(&r.g, c, x, c->in[1], c->in[2], axis - x->batch_dims, how), out);
+        &r, r.g.st ? NULL : scatter_any(&r.g, c, x, c->in[1], c->in[2], axis - x->batch_dims, false, how), out);
 }
 
 eas_status make_index_update(const graph_call *c, eas_node **out)
@@ -373,7 +379,8 @@ eas_status make_index_update(const graph_call *c, eas_node **out)
     if (g->st)
         return rule_done(&r, NULL, out);
     eas_node *y =
-        scatter_any(g, c, merged(g, x, &k), linear_index(g, k.n, c->in + 2, k.size), c->in[1], k.place, how);
+        scatter_any(g, c, merged(g, x, &k), linear_index(g, k.n, c->in + 2, k.size), c->in[1], k.place, false,
+                    how);
     return rule_done(&r, unmerged(g, y, x, &k), out);
 }
 
@@ -386,7 +393,8 @@ static eas_node *along_numbers(gbuild *g, eas_node *index, int bd, int rank, con
     return linear_index(g, rank - bd, at, shape + bd);
 }
 
-/* x with values at indices along an axis; other dims of indices and values broadcast to x's. */
+/* x with values at indices along an axis; other dims of indices and values broadcast to x's. Rows of the last
+ * axis are updated beside each other; along another axis, elements are numbered through all dims. */
 eas_status make_put_along_axis(const graph_call *c, eas_node **out)
 {
     rule r = rule_begin(c, 3, 3);
@@ -407,6 +415,9 @@ eas_status make_put_along_axis(const graph_call *c, eas_node **out)
             rule_fail(&r, "indices of shape %s do not fit %s", rule_text(c->in[1], (char[128]){0}),
                       rule_text(c->in[0], (char[128]){0}));
     }
+    if (axis == rank - 1)
+        return rule_done(
+            &r, g->st ? NULL : scatter_any(g, c, x, both[1], c->in[2], axis - bd, true, how), out);
     memcpy(flat, node_shape(x), sizeof *flat * (size_t)bd);
     flat[bd] = gb_product(g, rank - bd, node_shape(x) + bd);
     eas_node *index = gb_broadcast(g, both[1], bd, rank, want);
@@ -414,7 +425,7 @@ eas_status make_put_along_axis(const graph_call *c, eas_node **out)
     eas_node *u = gb_typed(g, c->in[2], (eas_dtype)x->dtype);
     if (g->st)
         return rule_done(&r, NULL, out);
-    eas_node *y = scatter_any(g, c, gb_reshape(g, x, bd, bd + 1, flat), index, u, 0, how);
+    eas_node *y = scatter_any(g, c, gb_reshape(g, x, bd, bd + 1, flat), index, u, 0, false, how);
     if (!y)
         return rule_done(&r, NULL, out);
     eas_dim shape[GRAPH_MAX_RANK];
