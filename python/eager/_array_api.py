@@ -356,10 +356,10 @@ def nonzero(x, /):
         raise ValueError("eager.nonzero: a tensor with no dims has no places")
     size = int(_ops["count_nonzero"](x).item())
     left, places = _ops["flat_nonzero"](x, size=size), []
-    for n in reversed(x.shape):
+    for n in reversed(x.shape[1:]):
         places.append(_ops["mod"](left, int(n)))
         left = _ops["floordiv"](left, int(n))
-    return tuple(reversed(places))
+    return (left, *reversed(places))
 
 
 # ---- dtypes ----

@@ -53,11 +53,13 @@ eas_status make_flat_nonzero(const graph_call *c, eas_node **out)
 }
 
 /* Where parts of a row begin is known once they are counted; then each writes its own places (KIND_COMPACT).
- * A length that divides the row needs no padding. */
+ * A length that divides the row needs no padding; a short row is one part. */
 enum { PART_MOST = 4096, PART_LEAST = 1024 };
 
 static int64_t part_length(int64_t n)
 {
+    if (n <= PART_MOST)
+        return n;
     for (int64_t p = PART_MOST; p >= PART_LEAST; p--)
         if (n % p == 0)
             return p;
@@ -88,7 +90,8 @@ static eas_node *compacted(gbuild *g, eas_node *truth, eas_dim n)
 {
     eas_dim shape[GRAPH_MAX_RANK];
     const int64_t length = part_length(node_shape(truth)[truth->rank - 1]);
-    eas_node *counts = part_counts(g, truth, length), *ends = running_sum(g, counts);
+    const bool one = node_shape(truth)[truth->rank - 1] <= length;
+    eas_node *counts = part_counts(g, truth, length), *ends = one ? counts : running_sum(g, counts);
     if (g->st || !ends)
         return NULL;
     memcpy(shape, node_shape(truth), sizeof *shape * truth->rank);
