@@ -1,11 +1,12 @@
 """Linear algebra, Fourier transforms and einsum in `eager`, against NumPy, torch and JAX. Everything of a
-case runs in turns."""
+case runs in turns, each behind calls that are not timed: NumPy and JAX bring an OpenBLAS each, whose idle
+threads spin for up to 0.1 s."""
 
 import numpy as np
 
 import eager
 
-from .tools import interleaved
+from .tools import SETTLE, interleaved
 
 EINSUMS = {
     "bij,bjk->bik": [(32, 128, 128), (32, 128, 128)],
@@ -40,7 +41,7 @@ def timed(table, what, call, arrays, goal, rounds=7):
         xs = [make(a) for a in arrays]
         return lambda: wait(call(module, *xs))
 
-    times = interleaved({name: candidate(*of) for name, of in libraries().items()}, rounds=rounds)
+    times = interleaved({name: candidate(*of) for name, of in libraries().items()}, rounds, settle=SETTLE, shuffle=True)
     table.add(what, times.pop("eager"), times, goal)
 
 
@@ -57,7 +58,7 @@ def factorisations(table):
         a = r.standard_normal(shape).astype(np.float32)
         a = a @ np.swapaxes(a, -1, -2) + shape[-1] * np.eye(shape[-1], dtype=np.float32)
         for name, f in cases.items():
-            timed(table, f"linalg.{name}, {' x '.join(map(str, shape))}, f32", f, [a], goal, rounds=3 if shape[-1] > 64 else 5)
+            timed(table, f"linalg.{name}, {' x '.join(map(str, shape))}, f32", f, [a], goal, rounds=5)
 
 
 def transforms(table):

@@ -102,6 +102,63 @@ class Choose(unittest.TestCase):
         with self.assertRaisesRegex(IndexError, "does not fit"):
             t[np.ones((40, 30), bool)]
 
+    def test_places_of_few_and_many(self):
+        """Blocks without a true element are passed over; the last block and the last part may be short."""
+        rng = np.random.default_rng(3)
+        for n in (1, 63, 64, 65, 1000, 4096, 4160, 9001):
+            for share in (0, 0.001, 0.02, 0.5, 1):
+                x = rng.random(n) < share
+                x[-1] |= share > 0
+                for t in (eager.constant(x), eager.constant(x).to("ref")):
+                    np.testing.assert_array_equal(eager.nonzero(t)[0].to("cpu").numpy(), np.nonzero(x)[0])
+
+    def test_searchsorted(self):
+        """Lengths around powers of two, equal elements and NaN, which comes last."""
+        rng = np.random.default_rng(5)
+        for n in (1, 2, 31, 32, 33, 34, 63, 64, 65, 100, 1023, 1024, 1025, 5000):
+            for dtype in ("f4", "f8", "i4", "u1"):
+                x = np.sort(rng.integers(0, max(3, n // 2), n).astype(dtype))
+                v = np.r_[x[:: max(1, n // 50)], rng.integers(0, n + 3, 40)].astype(dtype)
+                if dtype[0] == "f":
+                    x[n - n // 5 :], v[::7], v[1], v[2] = np.nan, np.nan, -np.inf, np.inf
+                    v[3:6] += 0.5
+                for side in ("left", "right"):
+                    np.testing.assert_array_equal(eager.searchsorted(eager.constant(x), eager.constant(v), side=side).numpy(), np.searchsorted(x, v, side))
+
+    def test_put_along_rows(self):
+        """Rows of the last axis, indices more than once, from the end and shared by the rows; bools."""
+        rng = np.random.default_rng(6)
+        for shape, k in (((7,), 9), ((5, 6), 4), ((40, 300), 300), ((2, 3, 100), 7), ((3, 5000), 40)):
+            x, i = rng.integers(0, 9, shape), rng.integers(-shape[-1], shape[-1], (*shape[:-1], k))
+            u = rng.integers(0, 9, i.shape)
+            for dtype in ("i4", "f4", "bool"):
+                for index, values in ((i, u), (i, u[..., :1]), (i[(slice(1),) * (len(shape) - 1)], u), (i, u[(0,) * (len(shape) - 1)])):
+                    a, b = x.astype(dtype), np.broadcast_to(values, i.shape).astype(dtype)
+                    where = (*np.ogrid[tuple(slice(n) for n in shape[:-1])], np.broadcast_to(index, i.shape)) if len(shape) > 1 else (i,)
+                    where = tuple(w if j == len(shape) - 1 else w[..., None] for j, w in enumerate(where)) if len(shape) > 1 else where
+                    want = a.copy()
+                    (np.logical_or if dtype == "bool" else np.add).at(want, where, b)
+                    for device in ("cpu", "ref"):
+                        t = [eager.constant(p).to(device) for p in (a, np.ascontiguousarray(index), values.astype(dtype))]
+                        got = eager.put_along_axis(*t, mode="add").to("cpu").numpy()
+                        np.testing.assert_array_equal(got, want)
+        with self.assertRaises(IndexError):
+            eager.put_along_axis(eager.zeros((3, 4)), eager.constant([[1], [4], [0]]), eager.ones((3, 1))).numpy()
+        x = eager.constant(rng.standard_normal((4, 5)).astype("f4"))
+        i, u = eager.constant(rng.integers(0, 5, (3, 4, 2))), eager.constant(rng.standard_normal((3, 4, 2)).astype("f4"))
+        each = eager.vmap(lambda k, w: eager.put_along_axis(x, k, w, mode="add"))(i, u)
+        for b in range(3):
+            np.testing.assert_array_equal(each[b].numpy(), eager.put_along_axis(x, i[b], u[b], mode="add").numpy())
+
+    def test_unique_of_long_rows(self):
+        rng = np.random.default_rng(4)
+        for dtype in ("f4", "f8", "i4", "u1", "i1", "bool"):
+            for x in (rng.integers(0, 2, 70_000), rng.integers(0, 100, (300, 7)), rng.permutation(5000)):
+                x = x.astype(dtype)
+                for a, b in zip(eager.unique(eager.constant(x), True, True, True), np.unique(x, True, True, True)):
+                    np.testing.assert_array_equal(a.numpy().reshape(-1), b.reshape(-1))
+                np.testing.assert_array_equal(eager.unique(eager.constant(x)).numpy(), np.unique(x))
+
     def test_unique(self):
         x = RNG.integers(0, 50, (70, 80)).astype("float32")
         for a, b in zip(eager.unique(eager.constant(x), True, True, True), np.unique(x, True, True, True)):

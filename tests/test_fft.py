@@ -109,6 +109,18 @@ class Values(Seeded):
                     check(F.hfft(z, **kw), np.fft.hfft(z, **kw), 1e-14)
                     check(F.ihfft(x, **kw), np.fft.ihfft(x, **kw), 1e-14)
 
+    def test_columns_in_strips(self):
+        """Neighbouring columns are taken a few vectors at a time where whole strips of them fit."""
+        for n in (1, 6, 16, 37, 64, 1500):
+            for columns in (16, 48, 64, 96, 1024):
+                with self.subTest(n=n, columns=columns):
+                    z = complexes((3, n, columns))
+                    check(F.fft(z, axis=1), np.fft.fft(z, axis=1), 1e-13)
+                    check(F.ifft(z, axis=1), np.fft.ifft(z, axis=1), 1e-13)
+                    check(F.fft(z.astype("complex64"), axis=1), np.fft.fft(z, axis=1), 2e-6)
+                    single = np.stack([F.fft(z[..., c]).numpy() for c in (0, columns - 1)], -1)
+                    np.testing.assert_array_equal(F.fft(z, axis=1).numpy()[..., [0, -1]], single)
+
     def test_several_axes(self):
         z, x = complexes((4, 5, 6)), R.standard_normal((4, 5, 6))
         for kw in ({}, {"axes": (0, 2)}, {"s": (3, 8), "axes": (1, 2)}, {"norm": "ortho"}, {"axes": (2,)}):

@@ -8,7 +8,7 @@ import numpy as np
 import eager
 
 SHAPES = ((65,), (128,), (129,), (1000,), (70_000,), (3, 40_000), (64, 256), (2, 3, 100))
-DTYPES = (np.float32, np.float64, np.int32, np.int64, np.uint32, np.uint64)
+DTYPES = (np.float32, np.float64, np.int32, np.int64, np.uint32, np.uint64, np.int8, np.uint8)
 
 
 def numbers(shape, dtype, seed=0):
@@ -49,6 +49,43 @@ class Sort(unittest.TestCase):
             ours = eager.sort(eager.constant(x)).numpy()
             ref = eager.sort(eager.constant(x).to("ref")).to("cpu").numpy()
             np.testing.assert_array_equal(bits(ours), bits(ref))
+
+    def test_lengths_of_networks(self):
+        """Up to 16 vectors are sorted in registers; the last vector may be filled in part."""
+        for dtype in (np.float32, np.int64):
+            for n in (65, 80, 127, 128, 129, 200, 255, 256, 257, 300):
+                x = numbers((9, n), dtype, n)
+                np.testing.assert_array_equal(eager.sort(eager.constant(x)).numpy(), np.sort(x))
+
+    def test_order(self):
+        """Equal numbers keep their order, both zeros are equal, and NaN comes last or, downwards, first."""
+        rng = np.random.default_rng(2)
+        for dtype in (np.float32, np.int32, np.uint32, np.float64, np.int8):
+            for shape in (*SHAPES, (1, 65_537), (300, 300)):
+                for x in (numbers(shape, dtype), rng.integers(0, 3, shape).astype(dtype)):
+                    if np.dtype(dtype).kind == "f":
+                        x.flat[::7] = 0.0
+                        x.flat[3::7] = -0.0
+                    with self.subTest(dtype=dtype.__name__, shape=shape):
+                        t = eager.constant(x)
+                        np.testing.assert_array_equal(eager.argsort(t).numpy(), np.argsort(x, stable=True))
+                        down = eager.argsort(t, descending=True).numpy()
+                        if np.dtype(dtype).kind == "f":
+                            key = np.where(np.isnan(x), -np.inf, -x.astype(np.float64))
+                            self.assertTrue(np.isnan(np.take_along_axis(x, down, -1)).sum() == np.isnan(x).sum())
+                            if not np.isinf(x).any():
+                                np.testing.assert_array_equal(down, np.argsort(key, stable=True))
+                        else:
+                            np.testing.assert_array_equal(down, np.argsort(-x.astype(np.float64), stable=True))
+
+    def test_order_on_the_reference(self):
+        for dtype in (np.float32, np.int32, np.uint32):
+            x = numbers((3, 500), dtype)
+            x[:, 100:200] = x[:, :100]
+            for down in (False, True):
+                ours = eager.argsort(eager.constant(x), descending=down).numpy()
+                ref = eager.argsort(eager.constant(x).to("ref"), descending=down).to("cpu").numpy()
+                np.testing.assert_array_equal(ours, ref)
 
     def test_few_and_ordered_numbers(self):
         n = 50_000

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eas._eas import DType, EagerTensor, constant, tensor_ops
+from eas._eas import DType, EagerTensor, constant, realize_all, tensor_ops
 from eas._eas import devices as _devices
 
 from ._wrapped import Wrapped
@@ -324,8 +324,11 @@ def _unique(x):
     x = _tensor(x)
     if isinstance(x, Wrapped):
         return tuple(constant(part) for part in np.unique(x.numpy(), True, True, True, equal_nan=False))
-    size = int(_ops["count_unique"](x).item())
-    return tuple(_ops["unique"](x, size=size, index=i) for i in range(4))
+    row = _ops["sort"](_ops["reshape"](x, (-1,)))
+    size = _ops["count_unique"](row, sorted=True)
+    realize_all(row, size)
+    size = int(size.item())
+    return tuple(_ops["unique"](*((row, size, i, True) if i in (0, 3) else (x, size, i))) for i in range(4))
 
 
 def unique_all(x, /):
@@ -353,10 +356,10 @@ def nonzero(x, /):
         raise ValueError("eager.nonzero: a tensor with no dims has no places")
     size = int(_ops["count_nonzero"](x).item())
     left, places = _ops["flat_nonzero"](x, size=size), []
-    for n in reversed(x.shape):
+    for n in reversed(x.shape[1:]):
         places.append(_ops["mod"](left, int(n)))
         left = _ops["floordiv"](left, int(n))
-    return tuple(reversed(places))
+    return (left, *reversed(places))
 
 
 # ---- dtypes ----

@@ -1,7 +1,6 @@
 /* lower_sort.c: sort and argsort along an axis. A program sorts one row; equal elements keep their order, NaN
- * comes last. A result that is shorter than the row has its first elements. On the cpu, rows of 32 and 64-bit
- * numbers are sorted by a function of the host's where there are vectors for it (sort_by_host); kernels do
- * the rest:
+ * comes last. A result that is shorter than the row has its first elements. On the cpu, rows of many numbers
+ * are sorted by a function of the host's where there are vectors for it (sort_by_host); kernels do the rest:
  *
  * Elements become unsigned keys of the same order. Many rows of up to a thousand elements: a network
  * (by_network), with rows as lanes. Other short rows: each element counts those that come before it, which is
@@ -87,9 +86,12 @@ void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom)
 bool sort_by_host(const fusion *f, const pnode *p)
 {
     enum { LEAST = 65 };
-    return f->sort_bytes && p->kind == KIND_SORT && !is_arg(p) && !first_few(f->g, p) &&
-           p->words[0] == p->rank - 1 && dim_known(length(f->g, p)) && length(f->g, p) >= LEAST &&
-           native_sorts((int)eas_dtype_size((eas_dtype)p->dtype), f->sort_bytes);
+    if (!f->sort_bytes || p->kind != KIND_SORT || first_few(f->g, p) || p->words[0] != p->rank - 1)
+        return false;
+    const eas_dim n = length(f->g, p);
+    const eas_dtype dt = (eas_dtype)pass_at(f->g, p->in[0])->dtype;
+    return dim_known(n) && n >= LEAST && (!is_arg(p) || n <= UINT32_MAX) &&
+           native_sorts(eas_dtype_kind(dt), (int)eas_dtype_size(dt), is_arg(p), f->sort_bytes);
 }
 
 /* ---- keys ---- */

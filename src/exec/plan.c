@@ -279,14 +279,15 @@ static eas_status add_native(making *m, uint32_t node)
 static eas_status add_sort(making *m, uint32_t node)
 {
     const pnode *p = pass_at(m->g, node);
-    const eas_dtype dt = (eas_dtype)p->dtype;
+    const eas_dtype dt = (eas_dtype)pass_at(m->g, p->in[0])->dtype;
     const eas_dim numbers[] = {eas_dtype_kind(dt),    (eas_dim)eas_dtype_size(dt),
                                m->f->sort_bytes,      shape_count(p->rank - 1, p->shape),
                                p->shape[p->rank - 1], p->words[1] != 0};
     const int n = (int)(sizeof numbers / sizeof *numbers);
-    const node_extra e = {
-        .native = native_find("sort"), .nnumbers = n, .numbers = (eas_dim *)(uintptr_t)numbers};
-    struct plan_arg in = {.what = USE_NODE, .dtype = p->dtype, .index = slot_for(m, p->in[0])};
+    const node_extra e = {.native = native_find(graph_rows[p->op].name),
+                          .nnumbers = n,
+                          .numbers = (eas_dim *)(uintptr_t)numbers};
+    struct plan_arg in = {.what = USE_NODE, .dtype = (uint8_t)dt, .index = slot_for(m, p->in[0])};
     const uint32_t out = slot_for(m, node);
     if (in.index == SLOT_NONE || out == SLOT_NONE)
         return base_fail_oom(sizeof(slot));

@@ -292,9 +292,9 @@ static int read_how(rule *r)
 }
 
 /* x with updates written at index of an axis. updates broadcast to x's shape with the indices' in place of
- * the axis. */
+ * the axis. own: the dims before the axis, which is the last one, have indices of their own. */
 static eas_node *scattered(gbuild *g, const graph_call *c, eas_node *x, eas_node *index, eas_node *u,
-                           int logical_axis, int how)
+                           int logical_axis, bool own, int how)
 {
     eas_node *all[3];
     eas_dim batch[GRAPH_MAX_RANK], want[3 * GRAPH_MAX_RANK], lifted[3 * GRAPH_MAX_RANK];
@@ -307,7 +307,13 @@ static eas_node *scattered(gbuild *g, const graph_call *c, eas_node *x, eas_node
         return NULL;
     gb_batch_shape(g, 3, all, bd, batch);
     x = with_batch(g, x, bd, batch);
-    index = nbatch ? with_batch(g, index, bd, batch) : index;
+    if (own && !g->st) {
+        nbatch = bd + logical_axis;
+        memcpy(want, node_shape(x), sizeof *want * (size_t)nbatch);
+        want[nbatch] = node_shape(all[1])[all[1]->rank - 1];
+        index = gb_broadcast(g, all[1], bd, nbatch + 1, want);
+    } else
+        index = nbatch ? with_batch(g, index, bd, batch) : index;
     u = gb_typed(g, all[2], (eas_dtype)all[0]->dtype);
     if (g->st)
         return NULL;
@@ -337,14 +343,14 @@ static eas_node *scattered(gbuild *g, const graph_call *c, eas_node *x, eas_node
 
 /* Bools are joined as numbers: or is max, and is min. */
 static eas_node *scatter_any(gbuild *g, const graph_call *c, eas_node *x, eas_node *index, eas_node *u,
-                             int axis, int how)
+                             int axis, bool own, int how)
 {
     if (g->st || !x || x->dtype != EAS_BOOL || how == SCATTER_SET)
-        return scattered(g, c, x, index, u, axis, how);
+        return scattered(g, c, x, index, u, axis, own, how);
     how = how == SCATTER_ADD ? SCATTER_MAX : how == SCATTER_MUL ? SCATTER_MIN : how;
     return gb_typed(g,
                     scattered(g, c, gb_typed(g, x, EAS_U8), index,
-                              gb_typed(g, gb_typed(g, u, EAS_BOOL), EAS_U8), axis, how),
+                              gb_typed(g, gb_typed(g, u, EAS_BOOL), EAS_U8), axis, own, how),
                     EAS_BOOL);
 }
 
@@ -356,8 +362,10 @@ eas_status make_scatter(const graph_call *c, eas_node **out)
     eas_node *x = c->in[0];
     int axis = rule_axis(&r, x), how = read_how(&r);
     need_integers(&r, c->in[1]);
-    return rule_done(
-        &r, r.g.st ? NULL : scatter_any(&r.g, c, x, c->in[1], c->in[2], axis - x->batch_dims, how), out);
+    if (r.g.st)
+        return rule_done(&r, NULL, out);
+    axis -= x->batch_dims;
+    return rule_done(&r, scatter_any(&r.g, c, x, c->in[1], c->in[2], axis, false, how), out);
 }
 
 eas_status make_index_update(const graph_call *c, eas_node **out)
@@ -373,7 +381,8 @@ eas_status make_index_update(const graph_call *c, eas_node **out)
     if (g->st)
         return rule_done(&r, NULL, out);
     eas_node *y =
-        scatter_any(g, c, merged(g, x, &k), linear_index(g, k.n, c->in + 2, k.size), c->in[1], k.place, how);
+        scatter_any(g, c, merged(g, x, &k), linear_index(g, k.n, c->in + 2, k.size), c->in[1], k.place, false,
+                    how);
     return rule_done(&r, unmerged(g, y, x, &k), out);
 }
 
@@ -386,7 +395,8 @@ static eas_node *along_numbers(gbuild *g, eas_node *index, int bd, int rank, con
     return linear_index(g, rank - bd, at, shape + bd);
 }
 
-/* x with values at indices along an axis; other dims of indices and values broadcast to x's. */
+/* x with values at indices along an axis; other dims of indices and values broadcast to x's. Rows of the last
+ * axis are updated beside each other; along another axis, elements are numbered through all dims. */
 eas_status make_put_along_axis(const graph_call *c, eas_node **out)
 {
     rule r = rule_begin(c, 3, 3);
@@ -407,6 +417,9 @@ eas_status make_put_along_axis(const graph_call *c, eas_node **out)
             rule_fail(&r, "indices of shape %s do not fit %s", rule_text(c->in[1], (char[128]){0}),
                       rule_text(c->in[0], (char[128]){0}));
     }
+    if (axis == rank - 1)
+        return rule_done(
+            &r, g->st ? NULL : scatter_any(g, c, x, both[1], c->in[2], axis - bd, true, how), out);
     memcpy(flat, node_shape(x), sizeof *flat * (size_t)bd);
     flat[bd] = gb_product(g, rank - bd, node_shape(x) + bd);
     eas_node *index = gb_broadcast(g, both[1], bd, rank, want);
@@ -414,7 +427,7 @@ eas_status make_put_along_axis(const graph_call *c, eas_node **out)
     eas_node *u = gb_typed(g, c->in[2], (eas_dtype)x->dtype);
     if (g->st)
         return rule_done(&r, NULL, out);
-    eas_node *y = scatter_any(g, c, gb_reshape(g, x, bd, bd + 1, flat), index, u, 0, how);
+    eas_node *y = scatter_any(g, c, gb_reshape(g, x, bd, bd + 1, flat), index, u, 0, false, how);
     if (!y)
         return rule_done(&r, NULL, out);
     eas_dim shape[GRAPH_MAX_RANK];
@@ -450,46 +463,46 @@ eas_status make_searchsorted(const graph_call *c, eas_node **out)
     return rule_node(&r, EAS_I64, bd, bd + node_logical_rank(v), shape, 1, &right, 2, in, out);
 }
 
-/* a before b, NaN last */
-static eas_node *before(gbuild *g, eas_node *a, eas_node *b)
+/* Does element a stand left of the place for v? NaN comes last: `late` tells that v is one (NULL: the dtype
+ * has none). */
+static eas_node *stays_left(gbuild *g, eas_node *a, eas_node *v, eas_node *late, bool right)
 {
-    eas_node *less = gb2(g, GRAPH_LESS, a, b);
-    if (g->st || !dtype_is_float((eas_dtype)a->dtype))
-        return less;
-    eas_node *end = gb2(g, GRAPH_LOGICAL_AND, gb1(g, GRAPH_IS_NAN, b),
-                        gb1(g, GRAPH_LOGICAL_NOT, gb1(g, GRAPH_IS_NAN, a)));
-    return gb2(g, GRAPH_LOGICAL_OR, less, end);
+    eas_node *left = gb2(g, right ? GRAPH_LESS_EQUAL : GRAPH_LESS, a, v);
+    if (!late)
+        return left;
+    if (!right)
+        late = gb2(g, GRAPH_LOGICAL_AND, late, gb2(g, GRAPH_EQUAL, a, a));
+    return gb2(g, GRAPH_LOGICAL_OR, left, late);
 }
 
-/* Does element a stand left of the place for v? */
-static eas_node *stays_left(gbuild *g, eas_node *a, eas_node *v, bool right)
+static eas_node *is_late(gbuild *g, eas_node *v)
 {
-    return right ? gb1(g, GRAPH_LOGICAL_NOT, before(g, v, a)) : before(g, a, v);
+    return !g->st && v && dtype_is_float((eas_dtype)v->dtype) ? gb1(g, GRAPH_IS_NAN, v) : NULL;
 }
 
 static eas_node *count_left(gbuild *g, eas_node *x, eas_node *v, bool right)
 {
     eas_node *one = gb_unsqueeze(g, v, v->rank);
-    eas_node *left = gb_typed(g, stays_left(g, x, one, right), EAS_I64);
+    eas_node *left = gb_typed(g, stays_left(g, x, one, is_late(g, one), right), EAS_I64);
     return left ? gb_reduce(g, GRAPH_REDUCE_SUM, left, (uint32_t)1 << (left->rank - 1), false) : NULL;
 }
 
-/* Steps of falling powers of two to the right, as long as what is passed stays left. */
+/* The place is in [at, at + n]. A step halves n by the element in the middle, which is never out of range. */
 static eas_node *bisect(gbuild *g, eas_node *x, eas_node *v, bool right, int64_t n)
 {
-    eas_node *size = gb_int(g, EAS_I64, n), *one = gb_int(g, EAS_I64, 1), *at = gb_int(g, EAS_I64, 0);
-    int64_t step = 1, axis = 0;
-    at = gb_broadcast(g, at, v->batch_dims, v->rank, node_shape(v));
-    while (step <= n / 2)
-        step *= 2;
-    for (; step && !g->st; step /= 2) {
-        eas_node *to = gb2(g, GRAPH_ADD, at, gb_int(g, EAS_I64, step)),
-                 *in = gb2(g, GRAPH_LESS_EQUAL, to, size);
-        eas_node *last = gb2(g, GRAPH_SUB, gb2(g, GRAPH_MINIMUM, to, size), one);
-        eas_node *a = gb_apply(g, GRAPH_GATHER, 2, (eas_node *[]){x, last}, 1, &axis);
-        at = gb3(g, GRAPH_WHERE, gb2(g, GRAPH_LOGICAL_AND, in, stays_left(g, a, v, right)), to, at);
+    const eas_dtype dt = n <= INT32_MAX ? EAS_I32 : EAS_I64;
+    const int64_t axis = 0;
+    eas_node *at = gb_broadcast(g, gb_int(g, dt, 0), v->batch_dims, v->rank, node_shape(v)),
+             *late = is_late(g, v);
+    while (n > 0 && !g->st) {
+        const int64_t half = (n + 1) / 2;
+        eas_node *middle = gb2(g, GRAPH_ADD, at, gb_int(g, dt, half - 1));
+        eas_node *a = gb_apply(g, GRAPH_GATHER, 2, (eas_node *[]){x, middle}, 1, &axis);
+        eas_node *behind = gb2(g, GRAPH_ADD, at, gb_int(g, dt, half));
+        at = gb3(g, GRAPH_WHERE, stays_left(g, a, v, late, right), behind, at);
+        n -= half;
     }
-    return at;
+    return gb_typed(g, at, EAS_I64);
 }
 
 eas_status expand_searchsorted(eas_node *n, eas_node *const *in, eas_node **out)

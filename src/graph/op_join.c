@@ -670,11 +670,14 @@ static eas_node *pad_axis(gbuild *g, int mode, eas_node *x, int axis, eas_node *
     if (g->st || !x || (before == 0 && after == 0))
         return x;
     eas_node *parts[3] = {NULL, x, NULL};
-    if (mode < PAD_MAXIMUM) {
+    if (mode == PAD_EDGE && axis == x->rank - 1) { /* neighbouring elements are read as they lie */
+        eas_dim last = gb_dim(g, EAS_DIM_SUB, node_shape(x)[axis], 1);
+        parts[0] = before == 0 ? NULL : stretched(g, gb_slice(g, x, axis, 0, 1, 1), axis, before);
+        parts[2] = after == 0 ? NULL : stretched(g, gb_slice(g, x, axis, last, 1, 1), axis, after);
+    } else if (mode < PAD_MAXIMUM) {
         eas_dim size = gb_dim(g, EAS_DIM_ADD, node_shape(x)[axis], gb_dim(g, EAS_DIM_ADD, before, after));
         return gb_gather(g, x, pad_index(g, mode, node_shape(x)[axis], size, before), 0, axis);
-    }
-    if (mode == PAD_LINEAR_RAMP) {
+    } else if (mode == PAD_LINEAR_RAMP) {
         parts[0] = before == 0 ? NULL : pad_ramp(g, x, axis, value, before, false);
         parts[2] = after == 0 ? NULL : pad_ramp(g, x, axis, value, after, true);
     } else {

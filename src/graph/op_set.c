@@ -53,11 +53,13 @@ eas_status make_flat_nonzero(const graph_call *c, eas_node **out)
 }
 
 /* Where parts of a row begin is known once they are counted; then each writes its own places (KIND_COMPACT).
- * A length that divides the row needs no padding. */
+ * A length that divides the row needs no padding; a short row is one part. */
 enum { PART_MOST = 4096, PART_LEAST = 1024 };
 
 static int64_t part_length(int64_t n)
 {
+    if (n <= PART_MOST)
+        return n;
     for (int64_t p = PART_MOST; p >= PART_LEAST; p--)
         if (n % p == 0)
             return p;
@@ -88,7 +90,8 @@ static eas_node *compacted(gbuild *g, eas_node *truth, eas_dim n)
 {
     eas_dim shape[GRAPH_MAX_RANK];
     const int64_t length = part_length(node_shape(truth)[truth->rank - 1]);
-    eas_node *counts = part_counts(g, truth, length), *ends = running_sum(g, counts);
+    const bool one = node_shape(truth)[truth->rank - 1] <= length;
+    eas_node *counts = part_counts(g, truth, length), *ends = one ? counts : running_sum(g, counts);
     if (g->st || !ends)
         return NULL;
     memcpy(shape, node_shape(truth), sizeof *shape * truth->rank);
@@ -123,6 +126,16 @@ static eas_node *begins(gbuild *g, eas_node *sorted)
 {
     if (g->st || !sorted)
         return NULL;
+    const int axis = sorted->rank - 1;
+    const eas_dim n = node_shape(sorted)[axis];
+    if (dim_known(n) && n > 1) { /* neighbours are read as shifted vectors */
+        int64_t before[GRAPH_MAX_RANK] = {0};
+        eas_node *differs = gb2(g, GRAPH_NOT_EQUAL, gb_slice(g, sorted, axis, 1, n - 1, 1),
+                                gb_slice(g, sorted, axis, 0, n - 1, 1));
+        before[axis] = 1;
+        return gb_new(g, GRAPH_PAD_CONSTANT, EAS_BOOL, sorted->batch_dims, sorted->rank, node_shape(sorted),
+                      sorted->rank, before, 2, (eas_node *[]){differs, gb_int(g, EAS_BOOL, 1)});
+    }
     eas_node *i = gb_iota(g, node_shape(sorted)[sorted->rank - 1], EAS_I64), *zero = gb_int(g, EAS_I64, 0);
     eas_node *before = gb2(g, GRAPH_MAXIMUM, gb2(g, GRAPH_SUB, i, gb_int(g, EAS_I64, 1)), zero);
     return gb2(g, GRAPH_LOGICAL_OR, gb2(g, GRAPH_EQUAL, i, zero),
@@ -135,13 +148,15 @@ eas_status make_count_unique(const graph_call *c, eas_node **out)
     if (r.g.st)
         return rule_done(&r, NULL, out);
     eas_node *x = c->in[0];
-    return rule_node(&r, EAS_I64, x->batch_dims, x->batch_dims, node_shape(x), 0, NULL, 1, &x, out);
+    const int64_t in_order = rule_int(&r) != 0;
+    return rule_node(&r, EAS_I64, x->batch_dims, x->batch_dims, node_shape(x), 1, &in_order, 1, &x, out);
 }
 
 eas_status expand_count_unique(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
-    eas_node *x = flat(&g, in[0]), *sorted = gb_apply(&g, GRAPH_SORT, 1, &x, 2, (int64_t[]){0, 0});
+    eas_node *x = flat(&g, in[0]),
+             *sorted = node_words(n)[0] ? x : gb_apply(&g, GRAPH_SORT, 1, &x, 2, (int64_t[]){0, 0});
     eas_node *first = gb_typed(&g, begins(&g, sorted), EAS_I64);
     return gb_done(
         &g, first ? gb_reduce(&g, GRAPH_REDUCE_SUM, first, (uint32_t)1 << n->batch_dims, false) : NULL, out);
@@ -153,7 +168,7 @@ eas_status make_unique(const graph_call *c, eas_node **out)
     rule r = rule_begin(c, 1, 1);
     eas_dim shape[GRAPH_MAX_RANK + 1];
     eas_dim n = read_size(&r);
-    int64_t part = rule_int(&r);
+    int64_t part = rule_int(&r), in_order = rule_int(&r) != 0;
     if (part < 0 || part >= UNIQUE_PARTS)
         rule_fail(&r, "result %lld of %d", (long long)part, UNIQUE_PARTS);
     if (r.g.st)
@@ -163,9 +178,9 @@ eas_status make_unique(const graph_call *c, eas_node **out)
     int bd = x->batch_dims;
     memcpy(shape, node_shape(x), sizeof *shape * (size_t)bd);
     shape[bd] = n;
-    int64_t words[2] = {part, n};
+    int64_t words[3] = {part, n, in_order};
     return rule_node(&r, dt, bd, part == UNIQUE_INVERSE ? x->rank : bd + 1,
-                     part == UNIQUE_INVERSE ? node_shape(x) : shape, 2, words, 1, &x, out);
+                     part == UNIQUE_INVERSE ? node_shape(x) : shape, 3, words, 1, &x, out);
 }
 
 static eas_node *unique_counts(gbuild *g, eas_node *at, eas_dim all)
@@ -181,11 +196,13 @@ static eas_node *unique_counts(gbuild *g, eas_node *at, eas_dim all)
     return gb_apply(g, GRAPH_DIFF, 1, &both, 2, (int64_t[]){-1, 1});
 }
 
-/* Each element's place among the distinct ones, put where the element was. */
+/* Each element's place among the distinct ones, put where the element was; order: NULL if x is sorted. */
 static eas_node *unique_inverse(gbuild *g, eas_node *first, eas_node *order)
 {
     eas_node *rank = running_sum(g, gb_typed(g, first, EAS_I64));
     rank = gb2(g, GRAPH_SUB, rank, gb_int(g, EAS_I64, 1));
+    if (!order)
+        return rank;
     eas_node *in[3] = {
         rank ? gb_broadcast(g, gb_int(g, EAS_I64, 0), rank->batch_dims, rank->rank, node_shape(rank)) : NULL,
         order, rank};
@@ -196,11 +213,13 @@ eas_status expand_unique(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
     int part = (int)node_words(n)[0];
-    const bool places_too = part == UNIQUE_INVERSE || part == UNIQUE_INDICES;
+    const bool in_order = node_words(n)[2] != 0,
+               places_too = !in_order && (part == UNIQUE_INVERSE || part == UNIQUE_INDICES);
     eas_node *x = flat(&g, in[0]),
              *order = places_too ? gb_apply(&g, GRAPH_ARGSORT, 1, &x, 2, (int64_t[]){0, 0}) : NULL;
-    eas_node *sorted =
-                 places_too ? take(&g, x, order) : gb_apply(&g, GRAPH_SORT, 1, &x, 2, (int64_t[]){0, 0}),
+    eas_node *sorted = places_too ? take(&g, x, order)
+                       : in_order ? x
+                                  : gb_apply(&g, GRAPH_SORT, 1, &x, 2, (int64_t[]){0, 0}),
              *first = begins(&g, sorted), *y;
     if (!first)
         return gb_done(&g, NULL, out);
@@ -209,7 +228,9 @@ eas_status expand_unique(eas_node *n, eas_node *const *in, eas_node **out)
     else {
         eas_node *at = places(&g, first, node_words(n)[1]);
         y = part == UNIQUE_COUNTS ? unique_counts(&g, at, node_shape(x)[x->rank - 1])
-                                  : take(&g, part == UNIQUE_VALUES ? sorted : order, at);
+            : part == UNIQUE_INDICES && in_order
+                ? at
+                : take(&g, part == UNIQUE_VALUES ? sorted : order, at);
     }
     return gb_done(&g, y ? gb_reshape(&g, y, n->batch_dims, n->rank, node_shape(n)) : NULL, out);
 }

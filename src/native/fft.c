@@ -12,7 +12,8 @@
 #include <stdatomic.h>
 
 enum { FFT_COMPLEX, FFT_REAL, FFT_HALF };
-enum { MAX_RADIX = 31, MAX_STAGES = 64, PLANS = 32, LONG = 1 << 14 };
+enum { MAX_RADIX = 31, MAX_STAGES = 64, PLANS = 32, LONG = 1 << 14, LINE = 16 };
+enum { MAX_STRIP = 4, STRIP_BYTES = 3 << 18 }; /* the blocks of a strip stay in the second cache */
 
 typedef struct fft_plan {
     _Atomic int refs;
@@ -21,6 +22,12 @@ typedef struct fft_plan {
     float *wr_s, *wi_s, *chirp_re_s, *chirp_im_s, *kernel_re_s, *kernel_im_s;
     double *wr_d, *wi_d, *chirp_re_d, *chirp_im_d, *kernel_re_d, *kernel_im_d;
     struct fft_plan *inner; /* of Bluestein's convolution */
+    /* of one long sequence, which has no other tables: e^(-2 pi i k / n) = coarse[k >> shift] fine[the bits
+     * below]; steps: w^(k l), for each k of LINE lanes first the cosines, then the sines */
+    struct fft_plan *columns, *rows;
+    int shift;
+    double *coarse, *fine, *steps_d;
+    float *steps_s;
 } fft_plan;
 typedef struct fft_job {
     const void *in[2]; /* real and imaginary parts; the latter is NULL for real sequences */
@@ -28,14 +35,11 @@ typedef struct fft_job {
     /* inner: the distance between elements of a sequence; lanes: the number of sequences, after real ones
      * were paired */
     int64_t batch, n, inner, lanes;
-    int kind;
+    int kind, strip; /* strip: blocks of V sequences that a step takes */
     bool inverse;
     double scale;
-    const fft_plan *plan, *columns, *rows; /* the latter two of one long sequence */
+    const fft_plan *plan;
     int64_t row; /* of one long sequence: the distance in elements between rows of `mid` */
-    int shift; /* e^(-2 pi i k / n) = coarse[k >> shift] fine[the bits below] */
-    /* steps: w^(k l), for each k of V lanes first the cosines, then the sines */
-    double *coarse, *fine, *steps;
     void (*step)(const struct fft_job *, int64_t, void *);
     char *scratch;
     size_t bytes;
@@ -90,7 +94,8 @@ static void plan_drop(fft_plan *p)
     free(p->wr_s), free(p->wi_s), free(p->wr_d), free(p->wi_d);
     free(p->chirp_re_s), free(p->chirp_im_s), free(p->chirp_re_d), free(p->chirp_im_d);
     free(p->kernel_re_s), free(p->kernel_im_s), free(p->kernel_re_d), free(p->kernel_im_d);
-    plan_drop(p->inner);
+    free(p->coarse), free(p->fine), free(p->steps_s), free(p->steps_d);
+    plan_drop(p->inner), plan_drop(p->columns), plan_drop(p->rows);
     free(p);
 }
 
@@ -124,7 +129,7 @@ static void narrow(int64_t n, const double *re, const double *im, float *res, fl
     }
 }
 
-static fft_plan *plan_get(int64_t n);
+static fft_plan *plan_get(int64_t n, int64_t n1);
 
 static int64_t smooth_above(int64_t n) /* a multiple of small powers that is not below n */
 {
@@ -144,7 +149,7 @@ static int64_t smooth_above(int64_t n) /* a multiple of small powers that is not
 static bool make_chirp(fft_plan *p)
 {
     int64_t n = p->n, m = smooth_above(2 * n - 1);
-    if (!(p->inner = plan_get(m)) ||
+    if (!(p->inner = plan_get(m, 0)) ||
         !tables(n, &p->chirp_re_d, &p->chirp_im_d, &p->chirp_re_s, &p->chirp_im_s) ||
         !tables(m, &p->kernel_re_d, &p->kernel_im_d, &p->kernel_re_s, &p->kernel_im_s))
         return false;
@@ -174,41 +179,73 @@ static bool make_chirp(fft_plan *p)
     return true;
 }
 
-static fft_plan *plan_make(int64_t n)
+static bool make_long(fft_plan *p, int64_t n1)
+{
+    const int64_t n = p->n;
+    while ((1ll << 2 * p->shift) < n)
+        p->shift++;
+    const int64_t nfine = 1ll << p->shift, ncoarse = (n >> p->shift) + 1, nsteps = 2 * LINE * n1;
+    p->columns = plan_get(n1, 0);
+    p->rows = plan_get(n / n1, 0);
+    p->coarse = malloc(sizeof(double) * 2 * (size_t)ncoarse);
+    p->fine = malloc(sizeof(double) * 2 * (size_t)nfine);
+    p->steps_d = malloc(sizeof(double) * (size_t)nsteps);
+    p->steps_s = malloc(sizeof(float) * (size_t)nsteps);
+    if (!p->columns || !p->rows || !p->coarse || !p->fine || !p->steps_d || !p->steps_s)
+        return false;
+    for (int64_t i = 0; i < ncoarse; i++)
+        root((i << p->shift) % n, n, &p->coarse[2 * i], &p->coarse[2 * i + 1]);
+    for (int64_t i = 0; i < nfine; i++)
+        root(i % n, n, &p->fine[2 * i], &p->fine[2 * i + 1]);
+    for (int64_t k = 0; k < n1; k++)
+        for (int64_t l = 0; l < LINE; l++)
+            root(k * l % n, n, &p->steps_d[2 * LINE * k + l], &p->steps_d[2 * LINE * k + LINE + l]);
+    for (int64_t i = 0; i < nsteps; i++)
+        p->steps_s[i] = (float)p->steps_d[i];
+    return true;
+}
+
+static bool make_short(fft_plan *p)
+{
+    if (!factorise(p))
+        return make_chirp(p);
+    if (!tables(p->n, &p->wr_d, &p->wi_d, &p->wr_s, &p->wi_s))
+        return false;
+    for (int64_t k = 0; k < p->n; k++)
+        root(k, p->n, &p->wr_d[k], &p->wi_d[k]);
+    narrow(p->n, p->wr_d, p->wi_d, p->wr_s, p->wi_s);
+    return true;
+}
+
+static fft_plan *plan_make(int64_t n, int64_t n1)
 {
     fft_plan *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
     atomic_init(&p->refs, 1);
     p->n = n;
-    bool ok = factorise(p) ? tables(n, &p->wr_d, &p->wi_d, &p->wr_s, &p->wi_s) : make_chirp(p);
-    if (ok && !p->inner) {
-        for (int64_t k = 0; k < n; k++)
-            root(k, n, &p->wr_d[k], &p->wi_d[k]);
-        narrow(n, p->wr_d, p->wi_d, p->wr_s, p->wi_s);
-    }
-    if (!ok) {
-        plan_drop(p);
-        return NULL;
-    }
-    return p;
+    if (n1 ? make_long(p, n1) : make_short(p))
+        return p;
+    plan_drop(p);
+    return NULL;
 }
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static fft_plan *kept[PLANS];
 static int next_kept;
 
-static fft_plan *plan_get(int64_t n) /* counted; NULL: no memory */
+/* The plan of a length, counted; n1 > 0: of one long sequence as n1 rows. NULL: no memory. */
+static fft_plan *plan_get(int64_t n, int64_t n1)
 {
     fft_plan *found = NULL;
     base_lock(&lock);
     for (int i = 0; i < PLANS && !found; i++)
-        if (kept[i] && kept[i]->n == n)
+        if (kept[i] && kept[i]->n == n && !kept[i]->columns == !n1)
             found = kept[i];
     if (found)
         atomic_fetch_add(&found->refs, 1);
     base_unlock(&lock);
-    if (found || !(found = plan_make(n)))
+    if (found || !(found = plan_make(n, n1)))
         return found;
     base_lock(&lock);
     atomic_fetch_add(&found->refs, 1);
@@ -232,10 +269,23 @@ static void part(void *ctx, int64_t first, int64_t last, int worker)
         b->step(b, g, b->scratch + b->bytes * (size_t)worker);
 }
 
-static eas_status share_out(fft_job *b, int64_t sequences, int64_t elements, bool wide,
+/* The most blocks that a step can take so that all steps are whole, blocks of sequences of plan p stay in the
+ * caches, and all threads have some steps. side: as many sequences lie side by side. */
+static int strip_of(const fft_plan *p, int64_t side, int64_t sequences, bool wide)
+{
+    const int64_t V = lanes_of(wide);
+    int strip = MAX_STRIP;
+    while (strip > 1 && (side % (strip * V) || (strip + 1) * 2 * p->n * 64 > STRIP_BYTES ||
+                         sequences < strip * V * 4 * pool_size()))
+        strip /= 2;
+    return strip;
+}
+
+static eas_status share_out(fft_job *b, const fft_plan *p, int64_t sequences, bool wide,
                             void (*step)(const fft_job *, int64_t, void *))
 {
-    const int64_t V = lanes_of(wide), groups = (sequences + V - 1) / V;
+    const int64_t each = lanes_of(wide) * b->strip, groups = (sequences + each - 1) / each,
+                  elements = room(p) + 2 * p->n * (b->strip - 1);
     int threads = groups > 1 && b->batch * b->n > 20000 ? pool_size() : 1;
     b->bytes = ((size_t)elements * 64 + 127) & ~(size_t)63;
     b->scratch = aligned_alloc(64, b->bytes * (size_t)threads);
@@ -263,45 +313,26 @@ static int64_t square_factor(int64_t n)
     return best;
 }
 
-static eas_status long_tables(fft_job *b, int64_t n1, int64_t V)
-{
-    int64_t n = b->n;
-    while ((1ll << 2 * b->shift) < n)
-        b->shift++;
-    int64_t nfine = 1ll << b->shift, ncoarse = (n >> b->shift) + 1;
-    b->coarse = malloc(sizeof(double) * 2 * (size_t)ncoarse);
-    b->fine = malloc(sizeof(double) * 2 * (size_t)nfine);
-    b->steps = malloc(sizeof(double) * 2 * V * (size_t)n1);
-    if (!b->coarse || !b->fine || !b->steps)
-        return base_fail_oom(sizeof(double) * 2 * V * (size_t)n1);
-    for (int64_t i = 0; i < ncoarse; i++)
-        root((i << b->shift) % n, n, &b->coarse[2 * i], &b->coarse[2 * i + 1]);
-    for (int64_t i = 0; i < nfine; i++)
-        root(i % n, n, &b->fine[2 * i], &b->fine[2 * i + 1]);
-    for (int64_t k = 0; k < n1; k++)
-        for (int l = 0; l < V; l++)
-            root(k * l % n, n, &b->steps[2 * V * k + l], &b->steps[2 * V * k + V + l]);
-    return EAS_OK;
-}
-
 static eas_status run_long(fft_job *b, int64_t n1, bool wide)
 {
-    int64_t n = b->n, n2 = n / n1;
-    size_t size = wide ? sizeof(double) : sizeof(float);
-    fft_plan *columns = plan_get(n1), *rows = plan_get(n2);
+    const int64_t n2 = b->n / n1;
     /* rows are one line longer than needed, so that the lines of a column do not share a set of the caches */
     b->row = n2 + lanes_of(wide);
-    b->mid = malloc(2 * size * (size_t)(n1 * b->row));
-    b->columns = columns;
-    b->rows = rows;
-    eas_status st = columns && rows && b->mid ? long_tables(b, n1, lanes_of(wide))
-                                              : base_fail_oom(2 * size * (size_t)(n1 * b->row));
-    if (!st)
-        st = share_out(b, n2, room(columns), wide, wide ? long_columns_d : long_columns_s);
-    if (!st)
-        st = share_out(b, n1, room(rows), wide, wide ? long_rows_d : long_rows_s);
-    free(b->mid), free(b->coarse), free(b->fine), free(b->steps);
-    plan_drop(columns), plan_drop(rows);
+    const size_t bytes = 2 * (wide ? sizeof(double) : sizeof(float)) * (size_t)(n1 * b->row);
+    fft_plan *p = plan_get(b->n, n1);
+    b->plan = p;
+    b->mid = malloc(bytes);
+    eas_status st = p && b->mid ? EAS_OK : base_fail_oom(bytes);
+    if (!st) {
+        b->strip = strip_of(p->columns, n2, n2, wide);
+        st = share_out(b, p->columns, n2, wide, wide ? long_columns_d : long_columns_s);
+    }
+    if (!st) {
+        b->strip = strip_of(p->rows, n1, n1, wide);
+        st = share_out(b, p->rows, n1, wide, wide ? long_rows_d : long_rows_s);
+    }
+    free(b->mid);
+    plan_drop(p);
     return st;
 }
 
@@ -324,12 +355,15 @@ eas_status native_fft(const native_call *c)
     int64_t n1 = b.batch == 1 && b.n >= LONG && b.kind != FFT_HALF ? square_factor(b.n) : 0;
     if (n1 >= 32)
         return run_long(&b, n1, wide);
-    fft_plan *p = plan_get(b.n);
+    fft_plan *p = plan_get(b.n, 0);
     if (!p)
         return base_fail_oom((size_t)b.n * 16);
     b.plan = p;
     b.lanes = b.kind == FFT_COMPLEX ? b.batch : (b.batch + 1) / 2;
-    eas_status st = share_out(&b, b.lanes, room(p), wide, wide ? group_d : group_s);
+    const bool columns = b.kind == FFT_COMPLEX && b.inner % lanes_of(wide) == 0;
+    b.strip = columns ? strip_of(p, b.inner, b.lanes, wide) : 1;
+    eas_status st = share_out(&b, p, b.lanes, wide,
+                              columns ? (wide ? columns_d : columns_s) : (wide ? group_d : group_s));
     plan_drop(p);
     return st;
 }

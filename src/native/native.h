@@ -88,8 +88,9 @@ void product(const product_call *q, void *room); /* on this thread; room: PRODUC
 void product_shared(const crew *w, const product_call *q);
 
 /* ---- sort.c ---- */
-/* Are numbers of this size sorted by vectors of so many bytes? */
-bool native_sorts(int size, int vector_bytes);
+/* Are numbers of this kind (f, i, u) and size put in order, with vectors of so many bytes? places: or is
+ * their order (argsort) found? */
+bool native_sorts(char kind, int size, bool places, int vector_bytes);
 
 /* ---- lapack.c ---- */
 /* Functions by their LAPACK names without the letter of the type ("getrf"); NULL: there is no LAPACK, or it

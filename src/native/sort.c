@@ -3,11 +3,14 @@
  * Numbers become signed keys of the same order: in negative floats all bits but the sign are inverted, and a
  * NaN is the largest key, so that it comes last. Keys are sorted in the output array. The result has the bits
  * that the kernel of src/exec/lower_sort.c gives, since equal keys are equal bits.
+ *
+ * The order of 32-bit numbers (argsort) is a sort of 64-bit keys: a number's key, and its place in the lower
+ * half. All differ, so equal numbers keep their order. Integers of one byte are counted.
  */
 #include "native.h"
 
-/* vectors of a sorting network, and of one step of a split; keys that make a thread worthwhile */
-enum { REGISTERS = 8, SPLIT_MOST = 8, APART = 1 << 15 };
+/* vectors of one step of a split; keys that make a thread worthwhile */
+enum { SPLIT_MOST = 8, APART = 1 << 15 };
 
 #if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 12)
 #include <immintrin.h>
@@ -23,6 +26,7 @@ enum { REGISTERS = 8, SPLIT_MOST = 8, APART = 1 << 15 };
 
 /* ---- AVX-512: compressing moves ---- */
 
+#define REGISTERS 16
 #define TARGET __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,bmi2,popcnt")))
 
 TARGET static inline int spread16(__m512i v, int32_t p, int32_t *low, int32_t *high)
@@ -84,9 +88,11 @@ TARGET static inline int spread8(__m512i v, int64_t p, int64_t *low, int64_t *hi
 #undef SUFFIX
 #undef SPREAD
 #undef TARGET
+#undef REGISTERS
 
 /* ---- AVX2: a permutation for each mask puts the smaller keys first ---- */
 
+#define REGISTERS 8
 #define TARGET __attribute__((target("avx2,bmi2,popcnt")))
 
 static uint64_t order8[256]; /* a byte for each lane */
@@ -182,6 +188,7 @@ TARGET static inline __m256i most4(__m256i x, __m256i y)
 #undef SUFFIX
 #undef SPREAD
 #undef TARGET
+#undef REGISTERS
 
 #include <pthread.h>
 
@@ -190,23 +197,25 @@ TARGET static inline __m256i most4(__m256i x, __m256i y)
 typedef struct sorter {
     void (*range)(void *keys, int64_t n, int depth);
     int64_t (*cut)(void **keys, int64_t *n);
-    int size; /* of a key */
+    int from, size; /* of a number; of a key, which is as large as an element of the result */
     char kind; /* of the numbers: f, i, u */
-    bool down;
+    bool down, places; /* places: the result is where each number was */
     int64_t n;
     const char *in;
     char *out;
 } sorter;
 
+static inline uint32_t key_32(uint32_t b, char kind)
+{
+    const uint32_t nan = (b & 0x7fffffffu) > 0x7f800000u,
+                   turned = b ^ (uint32_t)((int32_t)b >> 31 & INT32_MAX);
+    return kind == 'f' ? (nan ? (uint32_t)INT32_MAX : turned) : kind == 'u' ? b ^ 0x80000000u : b;
+}
+
 HOT static void keys_32(const uint32_t *x, int32_t *k, int64_t n, char kind)
 {
-    for (int64_t i = 0; i < n; i++) {
-        const uint32_t b = x[i], nan = (b & 0x7fffffffu) > 0x7f800000u,
-                       turned = b ^ (uint32_t)((int32_t)b >> 31 & INT32_MAX);
-        k[i] = (int32_t)(kind == 'f'   ? (nan ? (uint32_t)INT32_MAX : turned)
-                         : kind == 'u' ? b ^ 0x80000000u
-                                       : b);
-    }
+    for (int64_t i = 0; i < n; i++)
+        k[i] = (int32_t)key_32(x[i], kind);
 }
 
 HOT static void keys_64(const uint64_t *x, int64_t *k, int64_t n, char kind)
@@ -217,6 +226,17 @@ HOT static void keys_64(const uint64_t *x, int64_t *k, int64_t n, char kind)
         k[i] = (int64_t)(kind == 'f'   ? (nan ? (uint64_t)INT64_MAX : turned)
                          : kind == 'u' ? b ^ (uint64_t)1 << 63
                                        : b);
+    }
+}
+
+/* Keys with places, from `first` on. Both zeros are equal. For the largest first, keys are inverted: equal
+ * numbers keep their order. */
+HOT static void keys_and_places(const uint32_t *x, int64_t *k, int64_t first, int64_t n, char kind, bool down)
+{
+    const uint32_t inverted = down ? UINT32_MAX : 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t b = kind == 'f' && x[i] == 0x80000000u ? 0 : x[i];
+        k[i] = (int64_t)((uint64_t)(key_32(b, kind) ^ inverted) << 32 | (uint64_t)(first + i));
     }
 }
 
@@ -232,20 +252,34 @@ HOT static void numbers_64(uint64_t *k, int64_t n, char kind)
         k[i] ^= kind == 'f' ? (uint64_t)((int64_t)k[i] >> 63 & INT64_MAX) : (uint64_t)1 << 63;
 }
 
-static void to_keys(const sorter *s, const char *in, char *out, int64_t n)
+HOT static void places_64(uint64_t *k, int64_t n)
 {
-    if (s->size == 4)
-        keys_32((const uint32_t *)in, (int32_t *)out, n, s->kind);
-    else
-        keys_64((const uint64_t *)in, (int64_t *)out, n, s->kind);
+    for (int64_t i = 0; i < n; i++)
+        k[i] &= UINT32_MAX;
 }
 
-static void to_numbers(const sorter *s, char *out, int64_t n)
+/* Elements first .. first + n - 1 of a row */
+static void to_keys(const sorter *s, int64_t row, int64_t first, int64_t n)
 {
-    if (s->size == 4)
-        numbers_32((uint32_t *)out, n, s->kind);
+    const void *in = s->in + (row * s->n + first) * s->from;
+    void *out = s->out + (row * s->n + first) * s->size;
+    if (s->places)
+        keys_and_places(in, out, first, n, s->kind, s->down);
+    else if (s->size == 4)
+        keys_32(in, out, n, s->kind);
     else
-        numbers_64((uint64_t *)out, n, s->kind);
+        keys_64(in, out, n, s->kind);
+}
+
+static void to_numbers(const sorter *s, int64_t row, int64_t first, int64_t n)
+{
+    void *out = s->out + (row * s->n + first) * s->size;
+    if (s->places)
+        places_64(out, n);
+    else if (s->size == 4)
+        numbers_32(out, n, s->kind);
+    else
+        numbers_64(out, n, s->kind);
 }
 
 /* Reverses the whole row, for an order from the largest to the smallest. */
@@ -267,10 +301,10 @@ static void some_rows(void *ctx, int64_t first, int64_t last, int worker)
     (void)worker;
     for (int64_t r = first; r < last; r++) {
         char *row = s->out + r * s->n * s->size;
-        to_keys(s, s->in + r * s->n * s->size, row, s->n);
+        to_keys(s, r, 0, s->n);
         s->range(row, s->n, depth_of(s->n));
-        to_numbers(s, row, s->n);
-        if (s->down)
+        to_numbers(s, r, 0, s->n);
+        if (s->down && !s->places)
             turn_round(s, row);
     }
 }
@@ -282,7 +316,7 @@ enum { RANGES = 32 };
 
 typedef struct ranges {
     const sorter *s;
-    char *row;
+    int64_t row;
     struct {
         char *at;
         int64_t n;
@@ -294,15 +328,14 @@ static void encode_part(void *ctx, int64_t first, int64_t last, int worker)
 {
     const ranges *x = ctx;
     (void)worker;
-    to_keys(x->s, x->s->in + (x->row - x->s->out) + first * x->s->size, x->row + first * x->s->size,
-            last - first);
+    to_keys(x->s, x->row, first, last - first);
 }
 
 static void decode_part(void *ctx, int64_t first, int64_t last, int worker)
 {
     const ranges *x = ctx;
     (void)worker;
-    to_numbers(x->s, x->row + first * x->s->size, last - first);
+    to_numbers(x->s, x->row, first, last - first);
 }
 
 static void sort_part(void *ctx, int64_t first, int64_t last, int worker)
@@ -321,9 +354,10 @@ static int longest(const ranges *x)
     return k;
 }
 
-static void long_row(const sorter *s, char *row)
+static void long_row(const sorter *s, int64_t r)
 {
-    ranges x = {.s = s, .row = row, .len = 1};
+    char *row = s->out + r * s->n * s->size;
+    ranges x = {.s = s, .row = r, .len = 1};
     pool_run(s->n, APART, encode_part, &x, NULL, NULL);
     x.r[0].at = row;
     x.r[0].n = s->n;
@@ -342,45 +376,91 @@ static void long_row(const sorter *s, char *row)
     }
     pool_run(x.len, 1, sort_part, &x, NULL, NULL);
     pool_run(s->n, APART, decode_part, &x, NULL, NULL);
-    if (s->down)
+    if (s->down && !s->places)
         turn_round(s, row);
 }
 
-bool native_sorts(int size, int vector_bytes) { return vector_bytes >= 32 && (size == 4 || size == 8); }
+/* ---- integers of one byte ---- */
 
-/* numbers: kind of the numbers, size of one, bytes of a vector, rows, length of a row, 1 for the largest
- * first */
-eas_status native_sort(const native_call *c)
+enum { VALUES = 256, TABLES = 4 };
+
+/* Each fourth element has a table of its own, so that equal neighbours do not wait for each other. */
+static void count_row(const sorter *s, int64_t row, uint8_t turned)
+{
+    const uint8_t *x = (const uint8_t *)s->in + row * s->n;
+    uint8_t *y = (uint8_t *)s->out + row * s->n;
+    int64_t counts[TABLES][VALUES] = {0}, i = 0;
+    for (; i + TABLES <= s->n; i += TABLES)
+        for (int t = 0; t < TABLES; t++)
+            counts[t][x[i + t]]++;
+    for (; i < s->n; i++)
+        counts[0][x[i]]++;
+    for (int v = 0; v < VALUES; v++) {
+        const uint8_t value = (uint8_t)(v ^ turned);
+        int64_t n = 0;
+        for (int t = 0; t < TABLES; t++)
+            n += counts[t][value];
+        memset(y, value, (size_t)n);
+        y += n;
+    }
+}
+
+static void count_rows(void *ctx, int64_t first, int64_t last, int worker)
+{
+    const sorter *s = ctx;
+    (void)worker;
+    for (int64_t r = first; r < last; r++) /* signed numbers begin at 128; from the largest on: backwards */
+        count_row(s, r, (uint8_t)((s->kind == 'i' ? 0x80 : 0) ^ (s->down ? 0xff : 0)));
+}
+
+bool native_sorts(char kind, int size, bool places, int vector_bytes)
+{
+    if (vector_bytes < 32)
+        return false;
+    return size == 4 || (!places && (size == 8 || (size == 1 && (kind == 'i' || kind == 'u'))));
+}
+
+static eas_status run_sort(const native_call *c, bool places)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, fill_orders);
-    const bool wide = c->numbers[1] == 8, long_vectors = c->numbers[2] >= 64;
+    const int from = (int)c->numbers[1], size = places ? 8 : from;
+    const bool wide = size == 8, long_vectors = c->numbers[2] >= 64;
     const int64_t rows = c->numbers[3];
-    const sorter s = {.range = wide ? (long_vectors ? range_i64_512 : range_i64_256)
-                                    : (long_vectors ? range_i32_512 : range_i32_256),
-                      .cut = wide ? (long_vectors ? cut_any_i64_512 : cut_any_i64_256)
-                                  : (long_vectors ? cut_any_i32_512 : cut_any_i32_256),
-                      .size = (int)c->numbers[1],
-                      .kind = (char)c->numbers[0],
-                      .down = c->numbers[5] != 0,
-                      .n = c->numbers[4],
-                      .in = c->in[0],
-                      .out = c->out[0]};
+    sorter s = {.range = wide ? (long_vectors ? range_i64_512 : range_i64_256)
+                              : (long_vectors ? range_i32_512 : range_i32_256),
+                .cut = wide ? (long_vectors ? cut_any_i64_512 : cut_any_i64_256)
+                            : (long_vectors ? cut_any_i32_512 : cut_any_i32_256),
+                .from = from,
+                .size = size,
+                .kind = (char)c->numbers[0],
+                .down = c->numbers[5] != 0,
+                .places = places,
+                .n = c->numbers[4],
+                .in = c->in[0],
+                .out = c->out[0]};
+    void (*each)(void *, int64_t, int64_t, int) = size == 1 ? count_rows : some_rows;
     if (rows * s.n < 2 * APART || pool_size() == 1)
-        some_rows((void *)(uintptr_t)&s, 0, rows, 0);
-    else if (rows >= 4 * pool_size())
-        pool_run(rows, 1 + APART / (s.n + 1), some_rows, (void *)(uintptr_t)&s, NULL, NULL);
+        each(&s, 0, rows, 0);
+    else if (rows >= 4 * pool_size() || size == 1)
+        pool_run(rows, 1 + APART / (s.n + 1), each, &s, NULL, NULL);
     else
         for (int64_t r = 0; r < rows; r++)
-            long_row(&s, s.out + r * s.n * s.size);
+            long_row(&s, r);
     return EAS_OK;
 }
 
 #else
-bool native_sorts(int size, int vector_bytes) { return (void)size, (void)vector_bytes, false; }
-eas_status native_sort(const native_call *c)
+bool native_sorts(char kind, int size, bool places, int vector_bytes)
 {
-    (void)c;
+    return (void)kind, (void)size, (void)places, (void)vector_bytes, false;
+}
+static eas_status run_sort(const native_call *c, bool places)
+{
+    (void)c, (void)places;
     return base_fail(EAS_ERR_INTERNAL, "sort: not on this processor");
 }
 #endif
+
+eas_status native_sort(const native_call *c) { return run_sort(c, false); }
+eas_status native_argsort(const native_call *c) { return run_sort(c, true); }

@@ -420,7 +420,7 @@ static void a_bad_index_among_computed_ones(void **state)
 {
     (void)state;
     eas_node *a = tensor(3, 4, wave), *zero = number(0), *x = op2("mul", a, zero),
-             *y = op("unique", 1, &x, 2, (int64_t[]){4, 0});
+             *y = op("unique", 1, &x, 3, (int64_t[]){4, 0, 0});
     /* there is one distinct element, not four */
     assert_int_equal(eas_nodes_realize(1, &y, cpu, NULL), EAS_ERR_INDEX);
     eas_node_release(y);

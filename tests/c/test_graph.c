@@ -416,13 +416,13 @@ static void indices(void **state)
         {"searchsorted", "f32 2,3 f32 2", "0", "!one axis"},
         {"flat_nonzero", "f32 9|2,3", "4", "i64 9|4"},
         {"flat_nonzero", "f32 .", "-1", "!size is -1"},
-        {"count_unique", "f32 9|2,n", "", "i64 9|"},
-        {"unique", "bool 9|2,3", "2 0", "bool 9|2"},
-        {"unique", "f32 2,n", "2 1", "i64 2"},
-        {"unique", "f32 2,n", "2 2", "i64 2,n"},
-        {"unique", "f32 .", "1 3", "i64 1"},
-        {"unique", "f32 2", "1 4", "!result 4 of 4"},
-        {"unique", "f32 2|3", "4 0", "!size is 4 for shape (3,)"},
+        {"count_unique", "f32 9|2,n", "0", "i64 9|"},
+        {"unique", "bool 9|2,3", "2 0 0", "bool 9|2"},
+        {"unique", "f32 2,n", "2 1 0", "i64 2"},
+        {"unique", "f32 2,n", "2 2 1", "i64 2,n"},
+        {"unique", "f32 .", "1 3 0", "i64 1"},
+        {"unique", "f32 2", "1 4 0", "!result 4 of 4"},
+        {"unique", "f32 2|3", "4 0 0", "!size is 4 for shape (3,)"},
     };
     RUN(rows);
 }
