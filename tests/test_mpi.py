@@ -258,6 +258,22 @@ class Values(unittest.TestCase):
             code, text, _ = run(n, "", program=[str(program)], EAS_MPI_LIBRARY=library, **env)
             self.assertEqual((code, text.count("every sum is as expected")), (0, 1), text)
 
+    def test_a_rank_that_is_done_first_does_not_tell_the_time(self):
+        """measure_machine: a program's time is the slowest rank's, and the same number everywhere."""
+        text = """
+import time
+from eager import distributed as dist
+from eager.sharding import machine
+slow = machine._Timed(lambda: time.sleep(0.004 * dist.rank()))
+for _ in range(3):
+    slow.turn()
+assert slow.seconds >= 0.004 * (dist.size() - 1), slow.seconds
+assert (dist.all_gather(slow.seconds) == slow.seconds).all()
+print("timed")
+"""
+        code, out, _ = run(4, text)
+        self.assertEqual((code, out.count("timed")), (0, 4), out)
+
     def test_no_mpi_is_loaded_without_mpirun(self):
         text = "from eager import distributed as d; assert (d.rank(), d.size(), d.engine()) == (0, 1, 'self'); print(open('/proc/self/maps').read().count('libmpi'))"
         e = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "PMI_", "EAS_DIST"))}
