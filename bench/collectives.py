@@ -10,7 +10,7 @@ import tempfile
 
 from .tools import ROOT
 
-PARTS = "comm reduce comm_threads comm_ranks comm_streams comm_fast comm_world watch watch_net watch_board watch_start".split()
+PARTS = "comm reduce comm_threads comm_ranks comm_streams comm_fast comm_mail comm_world watch watch_net watch_board watch_start".split()
 BASE = "status arena str hash dtype env fork pool turns".split()
 SIZES = {1 << 10: "1 KB", 1 << 20: "1 MB", 64 << 20: "64 MB"}
 

@@ -1,8 +1,10 @@
 """Predicted against measured time: training steps on 1, 2 and 4 devices, that are threads of this process, or
 as many ranks as there are: mpirun -n 2 python bench/simulate.py.
 
-The numbers of the machine are measured first, with all devices at work, as eager.simulate does by itself
-once; the error is of the predicted time relative to the measured one."""
+The numbers of the machine are measured with all devices at work, as eager.simulate does by itself once, then
+the step is timed; this is done several times in turns, and the turn with the median error is printed: the
+error of the predicted time relative to the measured one. The time of a step of a job is that of many steps
+between two barriers: where ranks share CPUs, single steps of a rank may take no time of the others."""
 
 import sys
 import time
@@ -22,30 +24,43 @@ def step(p, x, y):
 PLANS = {"data parallel": ({"a": P(), "b": P()}, P("x")), "tensor parallel": ({"a": P(None, "x"), "b": P("x", None)}, P())}
 
 
-def best(f, *args, runs=60):
-    f = eager.compile(f)
+def best(f, *args, runs=60, together=10):
+    """The least time of a step."""
+    f, job = eager.compile(f), dist.size() > 1
     f(*args)
     times = []
-    for _ in range(runs):
+    for _ in range(runs // together if job else runs):
+        if not job:
+            t = time.perf_counter()
+            f(*args)
+            times.append(time.perf_counter() - t)
+            continue
+        dist.barrier()
         t = time.perf_counter()
-        f(*args)
-        times.append(time.perf_counter() - t)
+        for _ in range(together):
+            f(*args)
+        dist.barrier()
+        took = np.array([time.perf_counter() - t])  # longest at the rank that left the first barrier first
+        times.append(float(dist.all_reduce(took, op="max")[0]) / together)
     return min(times)
 
 
-def compare(n, dim=512, hidden=1024, batch=512):
+def compare(n, dim=512, hidden=1024, batch=512, turns=3):
     mesh = DeviceMesh(f"s{n}", (n,), ("x",))
-    machine = eager.measure_machine(mesh, again=True)
     r = np.random.default_rng(0)
     array = lambda *s: Tensor.constant((r.standard_normal(s) * 0.05).astype(np.float32))  # noqa: E731
-    rows = []
+    plans = {}
     for name, (params, cut) in PLANS.items():
         p = {"a": array(dim, hidden).shard(mesh, params["a"]).realize(), "b": array(hidden, dim).shard(mesh, params["b"]).realize()}
-        x, y = (array(batch, dim).shard(mesh, cut).realize() for _ in range(2))
-        predicted = eager.simulate(step, mesh, p, x, y, machine=machine).time
-        measured = best(step, p, x, y)
-        rows.append((name, n, predicted, measured, predicted / measured - 1))
-    return rows
+        plans[name] = (p, *(array(batch, dim).shard(mesh, cut).realize() for _ in range(2)))
+    rows = {name: [] for name in plans}
+    for _ in range(turns):
+        machine = eager.measure_machine(mesh, again=True)
+        for name, args in plans.items():
+            predicted, measured = eager.simulate(step, mesh, *args, machine=machine).time, best(step, *args)
+            rows[name].append((predicted / measured - 1, predicted, measured))
+    middle = {name: sorted(r)[turns // 2] for name, r in rows.items()}
+    return [(name, n, predicted, measured, error) for name, (error, predicted, measured) in middle.items()]
 
 
 def main():

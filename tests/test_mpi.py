@@ -222,6 +222,11 @@ class Values(unittest.TestCase):
         code, text, _ = run(2, VALUES)
         self.assertEqual((code, text.count("fine")), (0, 2), text)
 
+    def test_collectives_without_mailboxes(self):
+        """As across machines: every message is MPI's."""
+        code, text, _ = run(3, VALUES, EAS_DIST_MAIL=0)
+        self.assertEqual((code, text.count("fine")), (0, 3), text)
+
     def test_collectives_of_four_compared_first(self):
         code, text, _ = run(4, VALUES, EAS_DIST_DEBUG=1)
         self.assertEqual((code, text.count("fine")), (0, 4), text)
@@ -243,8 +248,8 @@ class Values(unittest.TestCase):
         if not program.exists():
             self.skipTest("the C tests are not built")
         library = next((p for p in BUILT if ("openmpi" in p.name) == bool(is_open_mpi())), None)
-        for n in (3, 6):
-            code, text, _ = run(n, "", program=[str(program)], EAS_MPI_LIBRARY=library)
+        for n, mail in ((3, 1), (6, 1), (3, 0)):
+            code, text, _ = run(n, "", program=[str(program)], EAS_MPI_LIBRARY=library, EAS_DIST_MAIL=mail)
             self.assertEqual((code, text.count("all values right")), (0, n), text)
 
     def test_the_sharded_example_in_c(self):
@@ -257,6 +262,22 @@ class Values(unittest.TestCase):
         for n in (2, 4):
             code, text, _ = run(n, "", program=[str(program)], EAS_MPI_LIBRARY=library, **env)
             self.assertEqual((code, text.count("every sum is as expected")), (0, 1), text)
+
+    def test_a_rank_that_is_done_first_does_not_tell_the_time(self):
+        """measure_machine: a program's time is the slowest rank's, and the same number everywhere."""
+        text = """
+import time
+from eager import distributed as dist
+from eager.sharding import machine
+slow = machine._Timed(lambda: time.sleep(0.004 * dist.rank()))
+for _ in range(3):
+    slow.turn()
+assert slow.seconds >= 0.004 * (dist.size() - 1), slow.seconds
+assert (dist.all_gather(slow.seconds) == slow.seconds).all()
+print("timed")
+"""
+        code, out, _ = run(4, text)
+        self.assertEqual((code, out.count("timed")), (0, 4), out)
 
     def test_no_mpi_is_loaded_without_mpirun(self):
         text = "from eager import distributed as d; assert (d.rank(), d.size(), d.engine()) == (0, 1, 'self'); print(open('/proc/self/maps').read().count('libmpi'))"

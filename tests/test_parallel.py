@@ -122,6 +122,27 @@ def mlp_step(p, x, y):
     return value, {k: p[k] - 0.1 * g[k] for k in p}
 
 
+class Measure(unittest.TestCase):
+    def test_a_disturbance_at_first_meets_a_few_turns_of_each_program(self):
+        from eager.sharding import machine
+
+        begin = time.perf_counter()
+
+        def work():
+            time.sleep(0.02 if time.perf_counter() - begin < 0.3 else 0.001)
+
+        programs = [machine._Timed(work) for _ in range(4)]
+        machine._time(programs)
+        self.assertLess(max(p.seconds for p in programs), 0.01)
+
+    def test_numbers_are_of_a_device_while_all_work(self):
+        mesh = DeviceMesh("measured", (2,), ("x",))
+        m = eager.measure_machine(mesh, again=True)
+        self.assertTrue(all(getattr(m, n) > 0 for n in ("product_f32", "product_f64", "product_f16", "elementwise", "memory_bandwidth", "launch", "call")))
+        self.assertEqual(list(m.link), ["x"])
+        self.assertEqual(eager.measure_machine(mesh), m)
+
+
 class Simulate(unittest.TestCase):
     def test_traffic_is_what_is_sent(self):
         mesh = DeviceMesh("dp", (4,), ("data",))

@@ -3,6 +3,7 @@ moving between devices and meshes."""
 
 import numpy as np
 import pytest
+from support import DEVICES
 
 import eager
 from eager import DeviceMesh, P, Tensor
@@ -137,3 +138,12 @@ def test_other_devices():
         np.testing.assert_array_equal((x * 2).numpy(), a * 2)
         np.testing.assert_array_equal((x[1:] - x[:-1]).numpy(), a[1:] - a[:-1])
         np.testing.assert_allclose(x.sum(axis=0).numpy(), a.sum(0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_bad_index_is_told_on_every_device(device):
+    """Devices whose launches are not awaited find it where data leaves a part, in any thread of the mesh."""
+    for _ in range(30):
+        x, i = (Tensor.constant(a, device=device).shard(four, P("x"), pad=True) for a in (np.zeros((5, 3), "f4"), np.array([0, -6, 1])))
+        with pytest.raises(IndexError, match="an index is out of range"):
+            x.at[i].add(1.0).realize()

@@ -4,12 +4,16 @@
  * A call becomes streams (comm_streams.c). This file moves them: it issues chunks as their window allows,
  * reduces chunks that are complete, and retires calls.
  *
+ * Small chunks between ranks of one machine go through memory that they share (comm_mail.c); both ends know a
+ * chunk's size, and so which way it takes.
+ *
  * Messages are matched by tags: the call's number in its group, the half of the algorithm, and a hash of the
  * group and of everything that members must agree on. Calls that differ never meet; the watch finds out. Two
  * pending calls of one tag would be confused, so the second waits for the first. Everything moves when
  * somebody calls start, wait or poll: no thread is needed.
  */
 #include "comm_fast.h"
+#include "comm_mail.h"
 #include "comm_streams.h"
 #include "reduce.h"
 
@@ -26,6 +30,7 @@ typedef struct ranks {
     comm base;
     const transport *t;
     watch *w;
+    mail *mail; /* NULL: the ranks share no memory */
     double timeout;
     bool debug, crowded;
     int tag_bits;
@@ -73,37 +78,72 @@ static char *staging_of(const comm_request *r, int i, uint32_t chunk)
     return r->staging + ((size_t)i * r->slots + chunk % r->slots) * r->chunk;
 }
 
-static eas_status issue(ranks *x, comm_request *r, stream *s, int stage)
+typedef struct chunk {
+    char *p;
+    size_t n;
+    int tag;
+    bool mailed;
+} chunk;
+
+static chunk chunk_at(const ranks *x, const comm_request *r, const stream *s, int stage, uint32_t i)
 {
-    size_t from = (size_t)s->issued * r->chunk, n = s->bytes - from < r->chunk ? s->bytes - from : r->chunk;
-    char *p = s->at ? s->at + from : staging_of(r, stage, s->issued);
-    int tag = (int)(r->tag << 2 | s->half);
+    size_t from = (size_t)i * r->chunk, n = s->bytes - from < r->chunk ? s->bytes - from : r->chunk;
+    return (chunk){.p = s->at ? s->at + from : staging_of(r, stage, i),
+                   .n = n,
+                   .tag = (int)(r->tag << 2 | s->half),
+                   .mailed = x->mail && n <= MAIL_MOST};
+}
+
+/* issued: false where the mailbox is full. */
+static eas_status issue(ranks *x, comm_request *r, stream *s, int stage, bool *issued)
+{
+    chunk c = chunk_at(x, r, s, stage, s->issued);
     transport_request *q = &s->under_way[s->issued % WINDOW];
-    int code = is_send(s) ? x->t->send(p, n, s->peer, tag, q) : x->t->recv(p, n, s->peer, tag, q);
+    int code = 0;
+    *issued = true;
+    if (!c.mailed)
+        code = is_send(s) ? x->t->send(c.p, c.n, s->peer, c.tag, q) : x->t->recv(c.p, c.n, s->peer, c.tag, q);
+    else if (is_send(s))
+        *issued = mail_send(x->mail, c.p, c.n, s->peer, (uint32_t)c.tag);
     if (code)
         return transport_failed(x, r, s->peer, code);
-    if (is_send(s))
-        x->wire.bytes[r->call.op] += n;
+    if (!*issued)
+        return EAS_OK;
+    if (is_send(s)) {
+        x->wire.bytes[r->call.op] += c.n;
+        s->done += c.mailed && s->done == s->issued; /* p may be reused */
+    }
     s->issued++;
     return EAS_OK;
+}
+
+/* Is the oldest chunk that is under way complete? */
+static int look_at(ranks *x, const comm_request *r, stream *s, int stage, int *done)
+{
+    chunk c = chunk_at(x, r, s, stage, s->done);
+    if (!c.mailed)
+        return x->t->test(&s->under_way[s->done % WINDOW], done);
+    *done = is_send(s) || mail_receive(x->mail, c.p, c.n, s->peer, (uint32_t)c.tag);
+    return 0;
 }
 
 /* All that can be done of one stream now. */
 static eas_status move_stream(ranks *x, comm_request *r, stream *s, int stage, bool *moved)
 {
     while (s->done < s->issued) {
-        int done = 0, code = x->t->test(&s->under_way[s->done % WINDOW], &done);
+        int done = 0, code = look_at(x, r, s, stage, &done);
         if (code)
             return transport_failed(x, r, s->peer, code);
         if (!done)
             break;
         s->done++, *moved = true;
     }
-    while (may_issue(r, s)) {
-        eas_status st = issue(x, r, s, stage);
+    bool issued = true;
+    while (issued && may_issue(r, s)) {
+        eas_status st = issue(x, r, s, stage, &issued);
         if (st)
             return st;
-        *moved = true;
+        *moved |= issued;
     }
     return EAS_OK;
 }
@@ -259,6 +299,11 @@ static eas_status rest(ranks *x, const comm_request *r, patience *p)
     p->polls++;
     if ((p->polls < 64 || p->polls % 16) && !x->crowded)
         return EAS_OK;
+    if (x->mail) {
+        pthread_mutex_lock(&x->lock);
+        mail_take_in(x->mail);
+        pthread_mutex_unlock(&x->lock);
+    }
     double now = seconds();
     if (!p->since)
         p->since = now;
@@ -563,6 +608,7 @@ static void ranks_close(comm *c)
     ranks *x = ranks_of(c);
     if (!watch_leave(x->w))
         x->t->close();
+    mail_free(x->mail);
     watch_free(x->w);
     for (uint32_t i = 0; i < c->groups.len; i++)
         free(c->groups.at[i]->engine);
@@ -578,6 +624,8 @@ eas_status comm_ranks_new(const transport *t, watch *w, int rank, int size, bool
 {
     ranks *x = calloc(1, sizeof *x);
     eas_status st = x ? comm_init(&x->base, &engine, rank, size) : base_fail_oom(sizeof *x);
+    if (!st && watch_mail(w))
+        st = mail_open(watch_mail(w), rank, size, &x->mail);
     if (st) {
         free(x);
         return st;

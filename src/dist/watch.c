@@ -97,6 +97,8 @@ bool watch_left(watch *w, int rank)
     return board_read(&w->board, rank, &s) && s.left;
 }
 
+void *watch_mail(watch *w) { return w->board.mail; }
+
 /* Text for reports: the collective that a rank is in, or the last one it was in. */
 static const char *doing(watch *w, int rank, char *text, size_t size, watch_state *s)
 {

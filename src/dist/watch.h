@@ -29,6 +29,7 @@ void watch_inside(watch *w, bool inside);
 void watch_sign(watch *w); /* of life */
 uint64_t watch_signs(watch *w, int rank); /* of another rank, as last heard */
 bool watch_left(watch *w, int rank); /* it has said that it leaves */
+void *watch_mail(watch *w); /* memory that all ranks share, for comm_mail.c; NULL: none */
 
 bool watch_failed(const watch *w);
 /* of a failed watch: the status, with its message; the failure counts as told */

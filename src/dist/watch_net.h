@@ -42,6 +42,8 @@ typedef struct watch_board {
     int size;
     bool shared; /* all ranks have the same memory */
     watch_row *rows;
+    size_t bytes; /* mapped */
+    void *mail; /* memory for comm_mail.c behind the rows; NULL: none */
 } watch_board;
 eas_status board_make(int size, watch_address *a); /* rank 0: the file */
 void board_unlink(const watch_address *a);

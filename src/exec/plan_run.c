@@ -222,9 +222,19 @@ static eas_status wait_collective(running *x, uint32_t number)
     return x->r->comm->wait(x->r->comm->ctx, x->started[number].request, x->r->hooks);
 }
 
+static bool runs_kernels_of_users(const plan *p)
+{
+    for (uint32_t i = 0; i < p->nsteps; i++)
+        if (p->steps[i].kernel && p->steps[i].nouts <= 0)
+            return true;
+    return false;
+}
+
+/* On a device whose launches are not awaited, a kernel's bad index is found here, where data leaves it. */
 static eas_status run_collective(running *x, const plan_step *s)
 {
-    return s->phase == STEP_START ? start_collective(x, s) : wait_collective(x, s->number);
+    eas_status st = s->phase == STEP_START ? start_collective(x, s) : wait_collective(x, s->number);
+    return st == EAS_ERR_INDEX && !runs_kernels_of_users(x->p) ? bad_index() : st;
 }
 
 /* After a failure: collectives that were started are awaited, so that none writes to memory that is freed. */

@@ -1,66 +1,19 @@
-"""Predictions for meshes that need not exist: simulate, and the machines it is told about; auto_shard, which
-chooses layouts by them."""
+"""Predictions for meshes that need not exist: simulate; auto_shard, which chooses layouts by them."""
 
 import dataclasses
 import functools
 import itertools
-import json
-import math
-import os
-import time
-from collections.abc import Mapping
 
-from eas._eas import EagerTensor, abstract_tensor, mesh_devices, simulate_events, simulate_trace
+from eas._eas import EagerTensor, abstract_tensor, simulate_events, simulate_trace
 from eas._eas import auto_inner as _auto_inner
 from eas._eas import auto_shard as _auto
 from eas._eas import simulate as _simulate
 
+from .machine import Machine, machines, measure_machine
 from .spec import DeviceMesh, DimSpec, PartitionSpec, ShardingSpec, create_replicated_spec
 
-__all__ = ["AutoPlan", "Machine", "Simulation", "abstract", "auto_shard", "machines", "measure_machine", "simulate"]
+__all__ = ["AutoPlan", "Simulation", "abstract", "auto_shard", "simulate"]
 
-
-@dataclasses.dataclass(frozen=True)
-class Machine:
-    """One device and the links between devices: floating-point operations per second of matrix products (f32,
-    f64, 16 bits), operations per second of element-wise code, bytes per second of memory, seconds that a
-    kernel takes at least and that a run takes besides, bytes of memory (0: not limited), how many devices
-    compute at the same time (0: all), whether collectives run beside kernels, and the link between devices:
-    (latency in seconds, bandwidth in bytes per second), or such a pair for each axis of the mesh by its name.
-    """
-
-    product_f32: float
-    product_f64: float
-    product_f16: float
-    elementwise: float
-    memory_bandwidth: float
-    launch: float = 5e-6
-    call: float = 0.0
-    memory: float = 0.0
-    cores: float = 0.0
-    overlap: bool = False
-    link: object = (5e-6, 25e9)
-
-    def _tuple(self, mesh):
-        links = []
-        for axis in mesh.axis_names:
-            pair = self.link[axis] if isinstance(self.link, Mapping) and axis in self.link else self.link
-            if isinstance(pair, Mapping):
-                raise ValueError(f"simulate: link has nothing for axis {axis!r} of the mesh; it has {sorted(pair)}")
-            latency, bandwidth = (float(v) for v in pair)
-            if latency < 0 or not bandwidth > 0:
-                raise ValueError(f"simulate: a link is (latency in seconds, bandwidth in bytes per second), got {pair!r}")
-            links.append((latency, bandwidth))
-        numbers = [getattr(self, f.name) for f in dataclasses.fields(self)][:-2]
-        return (*map(float, numbers), bool(self.overlap), links)
-
-
-# What the makers' data sheets say of one device, dense products without sparsity; half of it is a usual
-# yield, see Machine and dataclasses.replace.
-machines = {
-    "a100": Machine(19.5e12, 9.7e12, 312e12, 19.5e12, 2.0e12, 4e-6, 0.0, 80e9, 0.0, True, (8e-6, 300e9)),
-    "h100": Machine(67e12, 34e12, 989e12, 67e12, 3.35e12, 4e-6, 0.0, 80e9, 0.0, True, (8e-6, 450e9)),
-}
 
 _numbers = itertools.count()
 
@@ -173,146 +126,6 @@ def simulate(fn, mesh, *args, link=None, machine=None, **kwargs):
 
         outs = list(tensor_leaves((fn, args, kwargs)))
     return Simulation(mesh, machine, *_simulate(outs, mesh, machine._tuple(mesh)))
-
-
-# ---- this machine ----
-
-
-def _seconds(f, *args):
-    """The shortest of some runs of a compiled function; in a job every process runs it equally often."""
-    from .. import distributed as dist
-    from ..transforms.compile import compile
-
-    f = compile(f)
-    out = f(*args)
-    best, begin, k = math.inf, time.perf_counter(), 0
-    while k < 9 or (k < 25 and dist.size() == 1 and time.perf_counter() - begin < 0.4):
-        t = time.perf_counter()
-        out = f(*args)
-        best = min(best, time.perf_counter() - t)
-        k += 1
-    del out
-    return best
-
-
-def _measure(mesh):
-    import numpy as np
-
-    from ..core.tensor import Tensor
-    from ..ops.unary import exp
-
-    n = 1 if mesh is None else mesh.size
-    axes = () if mesh is None else tuple(mesh.axis_names)
-    cut = (lambda x: x) if mesh is None else (lambda x: x.shard(mesh, PartitionSpec(axes)).realize())
-    rows = np.random.default_rng(0).standard_normal((n * 384, 384)).astype(np.float32)
-    one = cut(Tensor.constant(np.ones((n * 8, 8), np.float32)))
-    call = _seconds(lambda x: x + 1, one)
-    speed = {}
-    for name, dt in (("f32", np.float32), ("f64", np.float64), ("f16", np.float16)):
-        x, w = cut(Tensor.constant(rows.astype(dt))), Tensor.constant(rows[:384].astype(dt))
-        w = w if mesh is None else w.shard(mesh, PartitionSpec()).realize()
-        took = _seconds(lambda x, w: x @ w, x, w) - call
-        speed[name] = 2 * 384**3 / max(took, 1e-7)
-    big = cut(Tensor.constant(np.ones((n * 1024, 1024), np.float32)))
-    memory = 8 * 2**20 / max(_seconds(lambda x: x + 1, big) - call, 1e-7)
-
-    def chain(x):
-        for _ in range(8):
-            x = exp(x * 0.5) - 1.0
-        return x
-
-    other = 8 * 14 * 2**20 / max(_seconds(chain, big) - call, 1e-7)
-    launch = call * 0.1
-    link = [[5e-6, 25e9]] if mesh is None else [_measure_link(mesh, a, call) for a in axes]
-    return Machine(speed["f32"], speed["f64"], speed["f16"], other, memory, launch, call - launch, 0.0, 0.0, False, link)
-
-
-def _measure_link(mesh, axis, call):
-    """Two sizes of an all_gather along one axis give latency and bandwidth."""
-    import numpy as np
-
-    from ..core.tensor import Tensor
-
-    n = mesh.get_axis_size(axis)
-    if n == 1:
-        return [1e-6, 100e9]
-
-    def took(count):
-        x = Tensor.constant(np.ones((n * count,), np.float32)).shard(mesh, PartitionSpec(axis)).realize()
-        return max(_seconds(lambda x: x.shard(mesh, PartitionSpec()), x) - call, 1e-7), (n - 1) * count * 4
-
-    (small, few), (large, many) = took(16), took(1 << 18)
-    bandwidth = (many - few) / max(large - small, 1e-7)
-    return [max(small / (n - 1), 1e-7), bandwidth]
-
-
-def _place(mesh):
-    from eas._eas import cache_dir  # the folder of compiled kernels; "": there is none
-
-    folder = cache_dir()
-    first, count = (0, 1) if mesh is None else mesh_devices(mesh)
-    name = "one" if mesh is None else "x".join(map(str, mesh.shape)) + ("-ranks" if count < mesh.size else "-threads")
-    return os.path.join(folder, f"machine-{name}.json") if folder else None
-
-
-_known = {}
-
-
-def _stored(path):
-    try:
-        with open(path) as f:
-            return Machine(**json.load(f))
-    except (ValueError, TypeError, OSError):
-        return None  # not there, of another version, or cut short: measured anew
-
-
-def _agreed(machine, axes):
-    """The first process's numbers in every process: layouts that are chosen by them must be the same. None if
-    the first process has none."""
-    import numpy as np
-
-    from .. import distributed as dist
-
-    if dist.size() == 1:
-        return machine
-    fields = [f.name for f in dataclasses.fields(Machine)][:-1]
-    flat = np.zeros(1 + len(fields) + 2 * axes)
-    if machine is not None:
-        flat[0], flat[1 : 1 + len(fields)], flat[1 + len(fields) :] = 1, [float(getattr(machine, n)) for n in fields], np.ravel(machine.link)
-    flat = dist.broadcast(flat, root=0)
-    if not flat[0]:
-        return None
-    values = dict(zip(fields, map(float, flat[1:])))
-    links = flat[1 + len(fields) :].reshape(-1, 2).tolist()
-    return Machine(**{**values, "overlap": bool(values["overlap"])}, link=links)
-
-
-def measure_machine(mesh=None, again=False):
-    """The numbers of this machine, as simulate needs them. With a mesh: of a device of it while all of them
-    work, and of its links; without one, of one device. Measured once and kept in the cache folder; again=True
-    measures anew. In a job of several processes all of them call it, and get the first one's numbers."""
-    key = None if mesh is None else mesh.shape
-    if key not in _known or again:
-        path = _place(mesh)
-        axes = 1 if mesh is None else len(mesh.shape)
-        found = _agreed(_stored(path) if path and not again else None, axes)
-        if found is None:
-            found = _agreed(_measure(mesh), axes)
-            if path:
-                _store(path, found)
-        _known[key] = found
-    links = [tuple(v) for v in _known[key].link]
-    return dataclasses.replace(_known[key], link=links[0] if mesh is None else dict(zip(mesh.axis_names, links)))
-
-
-def _store(path, machine):
-    own = f"{path}.{os.getpid()}"
-    try:
-        with open(own, "w") as f:
-            json.dump(dataclasses.asdict(machine), f)
-        os.replace(own, path)
-    except OSError:
-        pass  # a folder that cannot be written: measured again next time
 
 
 # ---- layouts ----
