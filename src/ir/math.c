@@ -201,17 +201,36 @@ static uint32_t do_log(maths *m, uint32_t x)
     return pick(m, not_normal(m, x), log_of_any(m, x), math_log_normal(m, x));
 }
 
-/* log(1 + f) as a pair, then times log2(e) as one */
-static uint32_t do_log2(maths *m, uint32_t x)
+/* (log2(1+f) - L f) / f, where L is log2(e) rounded to f32 */
+static const double LOG2_32[] = {2.019483247e-8, -0.7213475108, 0.4808979332, -0.3606745899,
+                                 0.2885715067,   -0.2404612303, 0.2051541805, -0.1789502800,
+                                 0.1711610705,   -0.1687551290, 0.09892040491};
+
+/* k + log2(1 + f). In f32 the fma that adds L f to the rest, which is at most a fifth of the sum, is the one
+ * rounding of log2(1 + f) that counts; where k is not 0, that is 0.5 at most and smaller than the result. In
+ * f64 it is log(1 + f) as a pair, times log2(e) as one. */
+static uint32_t log2_sum(maths *m, uint32_t k, uint32_t f)
 {
-    uint32_t k, f = split_log(m, x, &k);
-    pair l = fast_two_sum(m, f, log_rest(m, f));
-    uint32_t L = num(m, LOG2E), Ll = num2(m, 1.92596299e-8, 2.0355273740931033e-17);
-    pair p = two_mul(m, l.hi, L);
-    uint32_t lo = fma3(m, l.hi, Ll, fma3(m, l.lo, L, p.lo));
+    uint32_t L = num(m, LOG2E);
+    if (!m->wide)
+        return add(m, k, fma3(m, f, L, mul(m, f, HORNER(m, f, LOG2_32))));
+    pair l = fast_two_sum(m, f, log_rest(m, f)), p = two_mul(m, l.hi, L);
+    uint32_t lo = fma3(m, l.hi, num(m, 2.0355273740931033e-17), fma3(m, l.lo, L, p.lo));
     pair s = fast_two_sum(m, k, p.hi);
     /* k = 0: fast_two_sum still holds, its first operand being zero */
-    return log_special(m, x, add(m, s.hi, add(m, s.lo, lo)));
+    return add(m, s.hi, add(m, s.lo, lo));
+}
+
+static uint32_t log2_of_any(maths *m, uint32_t x)
+{
+    uint32_t k, f = split_log(m, x, &k);
+    return log_special(m, x, log2_sum(m, k, f));
+}
+
+static uint32_t do_log2(maths *m, uint32_t x)
+{
+    uint32_t k, f = math_split(m, x, &k);
+    return pick(m, not_normal(m, x), log2_of_any(m, x), log2_sum(m, k, f));
 }
 
 /* log(1 + x): u = 1 + x is rounded; the rounding error, divided by the power of two that u is divided by, is
