@@ -39,6 +39,12 @@ static bool seldom(gen *g, const segment *s, uint32_t v)
     return false;
 }
 
+/* Does the instruction only move bits of halves, so that they are not converted to f32? */
+static bool stays_half(const ir_insn *in)
+{
+    return in && (in->op == IR_LOAD || in->op == IR_WHERE || in->op == IR_NEG || in->op == IR_ABS || is_move(in));
+}
+
 /* Bytes of the widest element of what every chunk computes: a vector holds that many fewer. */
 static int widest(gen *g, const segment *s)
 {
@@ -48,7 +54,8 @@ static int widest(gen *g, const segment *s)
             (eas_dtype_size((eas_dtype)ir_typeof(g->ir, v).dtype) > 4 && seldom(g, s, v)))
             continue;
         const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, v).dtype;
-        const int bytes = dt == EAS_F16 || dt == EAS_BF16 ? 4 : (int)eas_dtype_size(dt);
+        const bool half = dt == EAS_F16 || dt == EAS_BF16;
+        const int bytes = half && !stays_half(ir_def(g->ir, v)) ? 4 : (int)eas_dtype_size(dt);
         if (bytes > w)
             w = bytes;
     }
