@@ -59,13 +59,20 @@ static V bf16_down_soft(gen *g, V f)
     return LLVMBuildTrunc(g->b, r, with_bits(g, t, 16), "");
 }
 
-/* Is any of 8 or 16 lanes a subnormal number? */
+/* Is any of 8, 16 or 32 lanes a subnormal number? */
 static V any_subnormal(gen *g, V f)
 {
     enum { SUBNORMAL = 1 << 5 };
-    const char *const name = lanes_of(LLVMTypeOf(f)) == 16 ? "llvm.x86.avx512.fpclass.ps.512" : "llvm.x86.avx512.fpclass.ps.256";
-    V x[2] = {f, LLVMConstInt(ty_int(g, 32, 0), SUBNORMAL, 0)};
-    return any_of(g, intrinsic(g, name, NULL, 0, x, 2));
+    const int n = lanes_of(LLVMTypeOf(f)), part = n < 16 ? n : 16;
+    const char *const name =
+        part == 16 ? "llvm.x86.avx512.fpclass.ps.512" : "llvm.x86.avx512.fpclass.ps.256";
+    V found = NULL;
+    for (int i = 0; i < n; i += part) {
+        V x[2] = {n == part ? f : part_of(g, f, i, part), LLVMConstInt(ty_int(g, 32, 0), SUBNORMAL, 0)};
+        V mask = intrinsic(g, name, NULL, 0, x, 2);
+        found = found ? LLVMBuildOr(g->b, found, mask, "") : mask;
+    }
+    return any_of(g, found);
 }
 
 /* vcvtneps2bf16 rounds as everywhere, but takes subnormal numbers as 0: a vector with one goes the long way. */
@@ -92,7 +99,7 @@ static V bf16_down_quickly(gen *g, V f)
 static V bf16_down(gen *g, V f)
 {
     const int n = lanes_of(LLVMTypeOf(f));
-    const bool quickly = g->bf16 && (n == 8 || n == 16) && !LLVMIsConstant(f);
+    const bool quickly = g->bf16 && (n == 8 || n == 16 || n == 32) && !LLVMIsConstant(f);
     return quickly ? bf16_down_quickly(g, f) : bf16_down_soft(g, f);
 }
 
