@@ -156,8 +156,8 @@ class Bf16(unittest.TestCase):
         self.assertEqual(amx["out"], self.native["out"])
 
 
-# Rounds every upper half of an f32 with several lower ones, in vectors with and without subnormal numbers, and
-# flips signs of all halves; prints how many bits are wrong.
+# Rounds every upper half of an f32 with several lower ones, in vectors with and without subnormal numbers,
+# and flips signs of all halves; prints how many bits are wrong.
 ROUNDINGS = """
 import numpy as np
 import eager

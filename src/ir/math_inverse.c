@@ -112,8 +112,9 @@ static uint32_t closer(maths *m, uint32_t v, uint32_t y)
     return fma3(m, mul(m, y, e), fma3(m, e, num(m, 2.0 / 9), num(m, 1.0 / 3)), y);
 }
 
-/* The root of a positive normal number v 8^n with v near 1, times 2^-less: c = v y^2 for y near 1/cbrt(v), and
- * one step of Newton's method with the exact residual v - c^3, in which 1/c^2 is y^2. There is no division. */
+/* The root of a positive normal number v 8^n with v near 1, times 2^-less: c = v y^2 for y near 1/cbrt(v),
+ * and one step of Newton's method with the exact residual v - c^3, in which 1/c^2 is y^2. There is no
+ * division. */
 static uint32_t cbrt_normal(maths *m, uint32_t a, int64_t less)
 {
     uint32_t k, f = math_split(m, a, &k);

@@ -359,9 +359,9 @@ static void on_illegal(int sig, siginfo_t *info, void *context)
     (void)info;
     if (c.ip[0] == 0x0f && c.ip[1] == 0x0b) /* ud2: the test that compares us with the processor */
         c.ip += 2;
-    const uint8_t *next = *c.ip == 0x62   ? c.ip[4] == 0x72 ? roundings(&c) : pairs(&c)
-                          : *c.ip == 0xc4 ? tile_insn(&c)
-                                          : NULL;
+    const uint8_t *next = *c.ip == 0x62 ? c.ip[4] == 0x72 ? roundings(&c) : pairs(&c)
+                        : *c.ip == 0xc4 ? tile_insn(&c)
+                                        : NULL;
     if (!next)
         give_up(&c, "no instruction that it knows");
     c.r[REG_RIP] = (greg_t)(uintptr_t)next;

@@ -351,8 +351,8 @@ static void one_short_program_keeps_the_lock(void **state)
     assert_int_equal(eas_device_get("cpu", &dev), EAS_OK);
     for (int i = 0; i < 2; i++) {
         const int64_t n = i ? MANY : FEW;
-        eas_arg args[5] = {buffer(a, n, EAS_F32), buffer(a + MANY, n, EAS_F32), buffer(a + 2 * MANY, n, EAS_F32),
-                           integer(n), number(1)};
+        eas_arg args[5] = {buffer(a, n, EAS_F32), buffer(a + MANY, n, EAS_F32),
+                           buffer(a + 2 * MANY, n, EAS_F32), integer(n), number(1)};
         assert_int_equal(eas_kernel_launch(k, dev, args, 5, NULL), EAS_OK); /* compiles */
         assert_int_equal(eas_kernel_launch(k, dev, args, 5, &l), EAS_OK);
         assert_int_equal(t.left, t.entered);

@@ -563,8 +563,8 @@ static void the_emulator_does_as_the_processor(void **state)
 }
 
 #define ROUND(prefix, form, to, all) \
-    __asm__ volatile("vmovups (%0), %%zmm3\n vmovups (%0), %%zmm20\n " prefix "vcvtneps2bf16 " form ", %%" to \
-                     "\n vmovups %%" all ", (%1)" ::"r"(x), \
+    __asm__ volatile("vmovups (%0), %%zmm3\n vmovups (%0), %%zmm20\n " prefix "vcvtneps2bf16 " form \
+                     ", %%" to "\n vmovups %%" all ", (%1)" ::"r"(x), \
                      "r"(out) \
                      : "memory", "zmm3", "zmm20", "zmm31")
 #define ROUNDED(n, form, to, all) \
@@ -596,7 +596,10 @@ static void the_emulator_rounds_as_the_processor(void **state)
         float around[48];
         uint16_t want[16] = {0}, got[16] = {0};
         for (int k = 0; k < 48; k++) {
-            const uint32_t u = (uint32_t)(i % 2 ? special() : i % 4 ? tiny() : (uint16_t)rnd()) << 16 |
+            const uint32_t u = (uint32_t)(i % 2   ? special()
+                                          : i % 4 ? tiny()
+                                                  : (uint16_t)rnd())
+                                << 16 |
                                (i % 3 ? (uint32_t)rnd() & 0xffff : 0x8000);
             memcpy(&around[k], &u, 4);
         }

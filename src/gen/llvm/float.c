@@ -64,8 +64,7 @@ static V any_subnormal(gen *g, V f)
 {
     enum { SUBNORMAL = 1 << 5 };
     const int n = lanes_of(LLVMTypeOf(f)), part = n < 16 ? n : 16;
-    const char *const name =
-        part == 16 ? "llvm.x86.avx512.fpclass.ps.512" : "llvm.x86.avx512.fpclass.ps.256";
+    const char *const name = part == 16 ? "llvm.x86.avx512.fpclass.ps.512" : "llvm.x86.avx512.fpclass.ps.256";
     V found = NULL;
     for (int i = 0; i < n; i += part) {
         V x[2] = {n == part ? f : part_of(g, f, i, part), LLVMConstInt(ty_int(g, 32, 0), SUBNORMAL, 0)};
@@ -75,7 +74,8 @@ static V any_subnormal(gen *g, V f)
     return any_of(g, found);
 }
 
-/* vcvtneps2bf16 rounds as everywhere, but takes subnormal numbers as 0: a vector with one goes the long way. */
+/* vcvtneps2bf16 rounds as everywhere, but takes subnormal numbers as 0: a vector with one goes the long way.
+ */
 static V bf16_down_quickly(gen *g, V f)
 {
     const int n = lanes_of(LLVMTypeOf(f));

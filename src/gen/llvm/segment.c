@@ -42,7 +42,8 @@ static bool seldom(gen *g, const segment *s, uint32_t v)
 /* Does the instruction only move bits of halves, so that they are not converted to f32? */
 static bool stays_half(const ir_insn *in)
 {
-    return in && (in->op == IR_LOAD || in->op == IR_WHERE || in->op == IR_NEG || in->op == IR_ABS || is_move(in));
+    return in &&
+           (in->op == IR_LOAD || in->op == IR_WHERE || in->op == IR_NEG || in->op == IR_ABS || is_move(in));
 }
 
 /* Bytes of the widest element of what every chunk computes: a vector holds that many fewer. */
@@ -139,8 +140,8 @@ static bool long_chain(gen *g, const segment *s, int64_t lanes)
 {
     enum { LONG = 16 };
     uint32_t floats = 0, all = 0;
-    if (!g->avx2 || !g->fma || g->p.info.mode == EAS_MODE_THREAD || s->reduces ||
-        2 * lanes > MOST_LANES || s->sh.dim[s->sh.rank - 1] % (2 * lanes))
+    if (!g->avx2 || !g->fma || g->p.info.mode == EAS_MODE_THREAD || s->reduces || 2 * lanes > MOST_LANES ||
+        s->sh.dim[s->sh.rank - 1] % (2 * lanes))
         return false;
     for (uint32_t i = 0; i < s->items.len; i++) {
         const item *it = &s->items.at[i];
@@ -150,7 +151,8 @@ static bool long_chain(gen *g, const segment *s, int64_t lanes)
         if (!in || it->rare || in->nres != 1 || g->p.val[in->res].cls != C_BLOCK)
             continue;
         all++;
-        floats += dtype_is_float((eas_dtype)ir_typeof(g->ir, in->res).dtype) && in->op != IR_LOAD && !is_move(in);
+        floats +=
+            dtype_is_float((eas_dtype)ir_typeof(g->ir, in->res).dtype) && in->op != IR_LOAD && !is_move(in);
     }
     return floats >= LONG && all <= SMALL_BODY;
 }
