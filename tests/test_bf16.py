@@ -1,5 +1,5 @@
 """Whole programs with products of bf16, as on machines with AVX512-BF16 and AMX: what this one lacks is
-emulated (tests/c/emulate.c)."""
+emulated (tests/c/emulate.c). Conversions to bf16, which take an instruction there, too."""
 
 import json
 import os
@@ -154,6 +154,45 @@ class Bf16(unittest.TestCase):
         amx = self.run_at("amx", emulated=False)
         self.assertEqual(amx["level"], self.native["level"])
         self.assertEqual(amx["out"], self.native["out"])
+
+
+# Rounds every upper half of an f32 with several lower ones, in vectors with and without subnormal numbers,
+# and flips signs of all halves; prints how many bits are wrong.
+ROUNDINGS = """
+import numpy as np
+import eager
+from tests.support import BF16
+
+def wrong(got, want):
+    got, want = got.view(np.uint16), want.view(np.uint16)
+    nan = lambda h: (h & 0x7fff) > 0x7f80
+    return int(((got != want) & ~(nan(got) & nan(want))).sum())
+
+upper = np.arange(1 << 16, dtype=np.uint32) << 16
+bits = np.concatenate([upper | low for low in (0, 1, 0x7fff, 0x8000, 0x8001, 0xffff)])
+bits = np.concatenate([bits, np.random.default_rng(1).permutation(bits), bits[:1001]])
+x = bits.view(np.float32)
+with np.errstate(all="ignore"):
+    want = x.astype(BF16)
+    doubled = (x.astype(BF16).astype(np.float32) * np.float32(1.0078125)).astype(BF16)
+print(wrong(eager.asarray(x).astype("bfloat16").numpy(), want))
+print(wrong((eager.asarray(want) * eager.asarray(np.array(1.0078125, BF16))).numpy(), doubled))
+for dt, top in ((BF16, 0x7f80), (np.dtype(np.float16), 0x7c00)):
+    h = np.arange(1 << 16, dtype=np.uint16)
+    fine = (h & 0x7fff) <= top
+    flipped, plain = (f(eager.asarray(h.view(dt))).numpy().view(np.uint16) for f in (eager.neg, eager.abs))
+    print(int((flipped != h ^ 0x8000)[fine].sum()), int((plain != h & 0x7fff)[fine].sum()))
+"""
+
+
+@unittest.skipUnless(HERE and BF16 is not None, "the instructions are x86-64's, the emulator Linux's; arrays of bf16 need ml_dtypes")
+class Roundings(unittest.TestCase):
+    def test_every_level_rounds_alike(self):
+        preload = {"LD_PRELOAD": emulator()}
+        for level in ("sse2", "avx2", "avx512", "avx512bf16"):
+            with self.subTest(level=level):
+                r = python(ROUNDINGS, env={"EAS_ISA": level, **preload}, timeout=300)
+                self.assertEqual(r.stdout.split(), ["0"] * 6)
 
 
 if __name__ == "__main__":

@@ -116,6 +116,13 @@ def log_tail(x):  # (log(1+x) - x + x^2/2) / x^3
     return (mp.log1p(x) - x + x * x / 2) / x**3 if abs(x) > mp.mpf(10) ** -12 else one / 3 - x / 4
 
 
+LOG2E_32 = round_to(1 / mp.log(2), 24)
+
+
+def log2_tail(x):  # (log2(1+x) - L x) / x, L being log2(e) in f32
+    return mp.log1p(x) / mp.log(2) / x - LOG2E_32 if abs(x) > mp.mpf(10) ** -20 else 1 / mp.log(2) - LOG2E_32
+
+
 def log_s(z):  # log((1+s)/(1-s)) = 2s + s*R(s^2), z = s^2: R(z)/z
     s = mp.sqrt(z)
     return (mp.log((1 + s) / (1 - s)) / s - 2) / z if z > mp.mpf(10) ** -12 else mp.mpf(2) / 3 + z * 2 / 5
@@ -186,6 +193,7 @@ TASKS = {
     "exp2_32": lambda: fit("exp2_32", exp2_tail, -one / 2, one / 2, range(7), 24),
     "exp2_64": lambda: fit("exp2_64", exp2_tail, -one / 2, one / 2, range(13), 53),
     "log32": lambda: fit("log32", log_tail, sq / 2 - 1, sq - 1, range(10), 24),
+    "log2_32": lambda: fit("log2_32", log2_tail, sq / 2 - 1, sq - 1, range(11), 24),
     "log64": lambda: fit("log64", log_s, mp.mpf(0), ((sq - 1) / (sq + 1)) ** 2, range(8), 53),
     "sin32": lambda: fit("sin32", sin_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(4), 24),
     "cos32": lambda: fit("cos32", cos_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(4), 24),

@@ -354,9 +354,10 @@ static eas_status report(const dev_launch *l, const work *w)
     return ir_fault_message(ir, insn, w->fault.index, l->count, pid, w->fault.thread);
 }
 
-/* Of a launch; of a slice, which is worth waking a thread for; of a slice where the threads of the pool are
+/* Of a launch; of a launch that is one slice anyway, up to which giving up the caller's lock costs more than
+ * holding it; of a slice, which is worth waking a thread for; of a slice where the threads of the pool are
  * awake from the launch before. */
-enum { TINY_NS = 4000, SLICE_NS = 20000, AWAKE_NS = 2500 };
+enum { TINY_NS = 4000, ALONE_NS = 40000, SLICE_NS = 20000, AWAKE_NS = 2500 };
 static const uint64_t CACHE_SHARE =
     /* bytes for each thread: other programs use the last cache too, and with more than this non-temporal
        stores are faster even if the next launch reads the results */
@@ -442,15 +443,15 @@ eas_status cpu_run(dev_code *c, const dev_launch *l)
     work w = work_of(c, l, l->bytes);
     const eas_launch *o = l->opts;
     w.call.look_ctx = &w;
-    double ns = l->cost * (double)l->programs;
-    if (ns < TINY_NS) {
+    const double ns = l->cost * (double)l->programs;
+    const int64_t grain = grain_of(l, slice_ns());
+    if (ns < TINY_NS || (ns < ALONE_NS && l->programs <= grain)) {
         run_slice(&w, 0, l->programs, 0);
         if (w.left)
             o->enter(o->ctx);
         return w.stop ? interrupted(l) : w.fault.set || w.oom ? report(l, &w) : EAS_OK;
     }
     bool locks = o && o->leave && o->enter;
-    int64_t grain = grain_of(l, slice_ns());
     const uint32_t forks = pool_forks();
     if (locks)
         o->leave(o->ctx);

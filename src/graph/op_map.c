@@ -487,9 +487,16 @@ eas_value emit_atanh(eas_builder *b, const eas_value *x, eas_dtype dt)
     eas_value r = mul(b, num(b, dt, 0.5), op1(b, "log1p", quo(b, add(b, a, a), sub(b, num(b, dt, 1), a))));
     return pick(b, op2(b, "gt", a, num(b, dt, 1)), num(b, dt, NAN), with_sign(b, r, x[0], dt));
 }
+/* The factor is hi + lo; lo is positive, so that infinities stay. */
 eas_value emit_log10(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
-    return mul(b, op1(b, "log2", x[0]), num(b, dt, 0.30102999566398119521));
+    eas_value y = op1(b, "log2", x[0]);
+    if (dtype_bits(dt) < 32)
+        return mul(b, y, num(b, dt, 0.30102999566398119521));
+    const bool wide = dt == EAS_F64;
+    eas_value hi = num(b, dt, wide ? 0.30102999566398114 : 0.3010299801826477),
+              lo = num(b, dt, wide ? 5.270742310347266e-17 : 1.5481333490135613e-08);
+    return eas_builder_apply(b, eas_op_find("fma"), y, hi, mul(b, y, lo));
 }
 
 eas_value emit_logaddexp(eas_builder *b, const eas_value *x, eas_dtype dt)

@@ -111,24 +111,32 @@ static const double LOG32[] = {0.3333333433,  -0.2499998361, 0.1999964863,  -0.1
                                -0.1245656163, 0.1068847701,  -0.1025746912, 0.1249496937,  -0.09469457716};
 
 /* x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for positive normal x. In f64 the exponent becomes a float
- * by its bits: vector units have no conversion of 64 bits and no signed shift of them. */
-uint32_t math_split(maths *m, uint32_t x, uint32_t *k)
+ * by its bits: vector units have no conversion of 64 bits and no signed shift of them. If twice is not
+ * NULL, *twice is 2^(1-k), or 0 where k is the largest exponent of all. */
+static uint32_t split_with(maths *m, uint32_t x, uint32_t *k, uint32_t *twice)
 {
     const int64_t root = m->wide ? 0x3fe6a09e667f3bcd : 0x3f3504f3,
                   mant = m->wide ? ((int64_t)1 << 52) - 1 : 0x7fffff, lift = (int64_t)1024 << 52;
-    uint32_t f;
+    uint32_t f, i;
     if (m->wide) {
-        uint32_t i = add(m, as_ubits(m, x), bits_num(m, (uint64_t)(lift - root)));
+        i = add(m, as_ubits(m, x), bits_num(m, (uint64_t)(lift - root)));
         uint32_t e = op2(m, IR_OR, op2(m, IR_SHR, i, bits_num(m, 52)), bits_num(m, (uint64_t)0x433 << 52));
         *k = sub(m, as_float(m, e), num(m, 0x1p52 + 1024));
         f = add(m, op2(m, IR_AND, i, bits_num(m, (uint64_t)mant)), bits_num(m, (uint64_t)root));
+        if (twice)
+            *twice = as_float(
+                m, sub(m, bits_num(m, (uint64_t)1 << 63), op2(m, IR_AND, i, bits_num(m, ~(uint64_t)mant))));
     } else {
-        uint32_t i = sub(m, as_bits(m, x), whole_num(m, root));
+        i = sub(m, as_bits(m, x), whole_num(m, root));
         *k = to_float(m, op2(m, IR_SHR, i, whole_num(m, 23)));
         f = add(m, op2(m, IR_AND, i, whole_num(m, mant)), whole_num(m, root));
+        if (twice)
+            *twice = as_float(m, sub(m, whole_num(m, 1 << 30), op2(m, IR_AND, i, whole_num(m, ~mant))));
     }
     return sub(m, as_float(m, f), num(m, 1));
 }
+
+uint32_t math_split(maths *m, uint32_t x, uint32_t *k) { return split_with(m, x, k, NULL); }
 
 /* math_split for every positive finite x, subnormal ones too. */
 static uint32_t split_log(maths *m, uint32_t x, uint32_t *k)
@@ -186,8 +194,8 @@ static uint32_t log_of_any(maths *m, uint32_t x)
     return log_special(m, x, y);
 }
 
-/* Is x anything but a positive normal number? As an integer without its sign that is one comparison. */
-static uint32_t not_normal(maths *m, uint32_t x)
+/* As an integer without its sign that is one comparison. */
+uint32_t math_not_normal(maths *m, uint32_t x)
 {
     const uint64_t least = m->wide ? (uint64_t)1 << 52 : (uint64_t)1 << 23,
                    inf = m->wide ? (uint64_t)0x7ff << 52 : (uint64_t)0xff << 23;
@@ -198,42 +206,54 @@ static uint32_t not_normal(maths *m, uint32_t x)
  * (gen/plan/rare.c). */
 static uint32_t do_log(maths *m, uint32_t x)
 {
-    return pick(m, not_normal(m, x), log_of_any(m, x), math_log_normal(m, x));
+    return pick(m, math_not_normal(m, x), log_of_any(m, x), math_log_normal(m, x));
 }
 
-/* log(1 + f) as a pair, then times log2(e) as one */
-static uint32_t do_log2(maths *m, uint32_t x)
+/* (log2(1+f) - L f) / f, where L is log2(e) rounded to f32 */
+static const double LOG2_32[] = {2.019483247e-8, -0.7213475108, 0.4808979332, -0.3606745899,
+                                 0.2885715067,   -0.2404612303, 0.2051541805, -0.1789502800,
+                                 0.1711610705,   -0.1687551290, 0.09892040491};
+
+/* k + log2(1 + f). In f32 the fma that adds L f to the rest, which is at most a fifth of the sum, is the one
+ * rounding of log2(1 + f) that counts; where k is not 0, that is 0.5 at most and smaller than the result. In
+ * f64 it is log(1 + f) as a pair, times log2(e) as one. */
+static uint32_t log2_sum(maths *m, uint32_t k, uint32_t f)
 {
-    uint32_t k, f = split_log(m, x, &k);
-    pair l = fast_two_sum(m, f, log_rest(m, f));
-    uint32_t L = num(m, LOG2E), Ll = num2(m, 1.92596299e-8, 2.0355273740931033e-17);
-    pair p = two_mul(m, l.hi, L);
-    uint32_t lo = fma3(m, l.hi, Ll, fma3(m, l.lo, L, p.lo));
+    uint32_t L = num(m, LOG2E);
+    if (!m->wide)
+        return add(m, k, fma3(m, f, L, mul(m, f, HORNER(m, f, LOG2_32))));
+    pair l = fast_two_sum(m, f, log_rest(m, f)), p = two_mul(m, l.hi, L);
+    uint32_t lo = fma3(m, l.hi, num(m, 2.0355273740931033e-17), fma3(m, l.lo, L, p.lo));
     pair s = fast_two_sum(m, k, p.hi);
     /* k = 0: fast_two_sum still holds, its first operand being zero */
-    return log_special(m, x, add(m, s.hi, add(m, s.lo, lo)));
+    return add(m, s.hi, add(m, s.lo, lo));
+}
+
+static uint32_t log2_of_any(maths *m, uint32_t x)
+{
+    uint32_t k, f = split_log(m, x, &k);
+    return log_special(m, x, log2_sum(m, k, f));
+}
+
+static uint32_t do_log2(maths *m, uint32_t x)
+{
+    uint32_t k, f = math_split(m, x, &k);
+    return pick(m, math_not_normal(m, x), log2_of_any(m, x), log2_sum(m, k, f));
 }
 
 /* log(1 + x): u = 1 + x is rounded; the rounding error, divided by the power of two that u is divided by, is
- * a small correction d */
+ * a small correction d. Where u is not a positive normal number, the result is its logarithm. */
 static uint32_t do_log1p(maths *m, uint32_t x)
 {
-    uint32_t one = num(m, 1);
-    pair u = two_sum(m, one, x);
-    uint32_t k, f = split_log(m, u.hi, &k);
-    /* for a larger k the correction is too small to matter */
-    uint32_t far = num2(m, 100, 1000), kk = pick(m, gt(m, k, far), far, k);
-    uint32_t d = mul(m, u.lo, power_of_two(m, to_int(m, neg(m, kk))));
+    uint32_t half = num(m, 0.5), k, twice;
+    pair u = two_sum(m, num(m, 1), x);
+    uint32_t f = split_with(m, u.hi, &k, &twice), d2 = mul(m, u.lo, twice);
     /* log(1+f+d) = log(1+f) + d/(1+f), about d (1 - f + f^2) */
-    uint32_t corr = mul(m, d, fma3(m, f, sub(m, f, one), one));
-    uint32_t y = add(m, log_rest(m, f), corr);
-    y = fma3(m, k, num2(m, LN2_LO32, LN2_LO64), y);
+    uint32_t corr = mul(m, d2, fma3(m, f, fma3(m, f, half, neg(m, half)), half));
+    uint32_t y = fma3(m, k, num2(m, LN2_LO32, LN2_LO64), add(m, log_rest(m, f), corr));
     pair s = fast_two_sum(m, mul(m, k, num2(m, LN2_HI32, LN2_HI64)), f);
-    y = add(m, s.hi, add(m, s.lo, y));
-    y = log_special(m, u.hi, y);
-    y = pick(m, same(m, x, inf_num(m)), x, y);
-    /* -0, and x so small that x^2 / 2 is below its last bit */
-    return pick(m, lt(m, mag(m, x), num2(m, 0x1p-25, 0x1p-54)), x, y);
+    y = copy_sign(m, add(m, s.hi, add(m, s.lo, y)), x); /* of -0 */
+    return pick(m, math_not_normal(m, u.hi), log_of_any(m, u.hi), y);
 }
 
 /* ---- roots ---- */
@@ -304,22 +324,19 @@ static uint32_t do_tanh(maths *m, uint32_t x)
     return copy_sign(m, pick(m, far, one, corrected_quotient(m, over, under)), x);
 }
 
-/* 1/(1+e^-x): with u = e^-|x| = s (1 + t), 1/(1+u) for x >= 0 and u/(1+u) below, which is scaled last so
- * that it may underflow */
+/* 1/(1+e^-x): with u = e^-|x| = s (1 + t), u/(1+u) for x < 0, which is scaled last so that it may underflow,
+ * and 1 minus that for the others: it is a half at most, so that half of its error counts. */
 static uint32_t do_sigmoid(maths *m, uint32_t x)
 {
-    uint32_t a = mag(m, x), top = num2(m, 104, 746), c = neg(m, pick(m, gt(m, a, top), top, a)),
-             one = num(m, 1);
+    uint32_t one = num(m, 1), c = neg(m, mag(m, x)), top = num2(m, -104, -746);
     rounded n;
-    uint32_t t = exp_split(m, c, &n, NULL);
+    uint32_t t = exp_split(m, pick(m, lt(m, c, top), top, c), &n, NULL);
     const pair w = fast_two_sum(m, one, t);
     const double least = m->wide ? -1000 : -120; /* below, u vanishes against 1 */
     uint32_t s = pick(m, lt(m, n.f, num(m, least)), num(m, m->wide ? 0x1p-1000 : 0x1p-120), two_to(m, n));
-    uint32_t up = op2(m, IR_GE, x, num(m, 0));
-    const pair over = {pick(m, up, one, w.hi), pick(m, up, num(m, 0), w.lo)};
-    uint32_t y = corrected_quotient(m, over, fast_two_sum(m, one, mul(m, s, w.hi)));
-    y = pick(m, up, y, scale(m, y, n));
-    return pick(m, op2(m, IR_NE, x, x), x, y);
+    uint32_t d = fma3(m, s, w.hi, one), dl = fma3(m, s, w.hi, sub(m, one, d));
+    uint32_t y = scale(m, corrected_quotient(m, w, (pair){d, dl}), n);
+    return pick(m, op2(m, IR_GE, x, num(m, 0)), sub(m, one, y), y);
 }
 
 /* ---- error function ---- */
@@ -462,7 +479,7 @@ static uint32_t do_pow(maths *m, uint32_t x, uint32_t y)
     uint32_t low = pick(m, same(m, h, p.hi), fma3(m, y, l.lo, p.lo), num(m, 0));
     const rounded n = round_to(m, h, 1);
     uint32_t r = scale(m, exp2_rest(m, sub(m, h, n.f), low), n);
-    return pick(m, op2(m, IR_OR, not_normal(m, x), endless(m, y)), pow_special(m, x, y, r), r);
+    return pick(m, op2(m, IR_OR, math_not_normal(m, x), endless(m, y)), pow_special(m, x, y, r), r);
 }
 
 /* ---- any number times a power of two ---- */

@@ -112,12 +112,12 @@ static uint32_t closer(maths *m, uint32_t v, uint32_t y)
     return fma3(m, mul(m, y, e), fma3(m, e, num(m, 2.0 / 9), num(m, 1.0 / 3)), y);
 }
 
-/* |x| = v 8^n with v near 1; c = v y^2 for y near 1/cbrt(v), and one step of Newton's method with the exact
- * residual v - c^3, in which 1/c^2 is y^2. There is no division. */
-static uint32_t do_cbrt(maths *m, uint32_t x)
+/* The root of a positive normal number v 8^n with v near 1, times 2^-less: c = v y^2 for y near 1/cbrt(v),
+ * and one step of Newton's method with the exact residual v - c^3, in which 1/c^2 is y^2. There is no
+ * division. */
+static uint32_t cbrt_normal(maths *m, uint32_t a, int64_t less)
 {
-    uint32_t a = mag(m, x), tiny = lt(m, a, num2(m, 0x1p-126, 0x1p-1022)), k,
-             f = math_split(m, pick(m, tiny, mul(m, a, num2(m, 0x1p24, 0x1p54)), a), &k);
+    uint32_t k, f = math_split(m, a, &k);
     const rounded n = round_to(m, k, 1.0 / 3);
     uint32_t left = fma3(m, n.f, num(m, -3), k); /* -1, 0 or 1; 2^left is a polynomial there */
     uint32_t p2 = fma3(m, left, fma3(m, left, num(m, 0.25), num(m, 0.75)), num(m, 1)), v = fma3(m, f, p2, p2);
@@ -127,10 +127,21 @@ static uint32_t do_cbrt(maths *m, uint32_t x)
     const pair square = two_mul(m, c, c);
     uint32_t rest = fma3(m, neg(m, square.lo), c, fma3(m, neg(m, square.hi), c, v));
     c = fma3(m, mul(m, rest, y2), num(m, 1.0 / 3), c);
-    uint32_t unit =
-        power_of_two(m, sub(m, whole_of(m, n), pick(m, tiny, whole_num2(m, 8, 18), whole_num(m, 0))));
-    uint32_t usual = both(m, gt(m, a, num(m, 0)), lt(m, a, inf_num(m)));
-    return pick(m, usual, copy_sign(m, mul(m, c, unit), x), x);
+    return mul(m, c, power_of_two(m, sub(m, whole_of(m, n), whole_num(m, less))));
+}
+
+/* Subnormal numbers are scaled by 8^8 (8^18). Infinities, zeros and NaN are their own roots. */
+static uint32_t cbrt_of_any(maths *m, uint32_t x, uint32_t a)
+{
+    uint32_t scaled = cbrt_normal(m, mul(m, a, num2(m, 0x1p24, 0x1p54)), m->wide ? 18 : 8);
+    uint32_t tiny = both(m, gt(m, a, num(m, 0)), lt(m, a, inf_num(m)));
+    return pick(m, tiny, scaled, x);
+}
+
+static uint32_t do_cbrt(maths *m, uint32_t x)
+{
+    uint32_t a = mag(m, x), root = cbrt_normal(m, a, 0);
+    return copy_sign(m, pick(m, math_not_normal(m, a), cbrt_of_any(m, x, a), root), x);
 }
 
 uint32_t ir_inverse(eas_builder *b, ir_inverse_fn fn, uint32_t x, uint32_t y)

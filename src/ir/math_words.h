@@ -74,11 +74,22 @@ static inline uint32_t as_float(maths *m, uint32_t x) { return irb_to(m->b, IR_B
 static inline uint32_t nan_num(maths *m) { return num(m, (double)NAN); }
 static inline uint32_t inf_num(maths *m) { return num(m, (double)INFINITY); }
 
-/* c[0] + c[1] x + ... */
+/* c[0] + c[1] x + ... by Horner's rule, which rounds least: what a step adds is smaller than its coefficient.
+ * From LONG terms on only the last two or three steps are that; of the others pairs c[i] + c[i+1] x, which do
+ * not wait for each other, are joined by x^2. A chain of dependent fmas is half as long then: more vectors
+ * are in flight in the processor's queues, which such chains fill. */
 static inline uint32_t horner(maths *m, uint32_t x, const double *c, int n)
 {
+    enum { LONG = 6 };
+    const int from = n < LONG ? n - 1 : n % 2 ? 3 : 2;
     uint32_t r = num(m, c[n - 1]);
-    for (int i = n - 2; i >= 0; i--)
+    if (n >= LONG) {
+        uint32_t square = mul(m, x, x);
+        r = fma3(m, r, x, num(m, c[n - 2]));
+        for (int i = n - 4; i >= from; i -= 2)
+            r = fma3(m, r, square, fma3(m, num(m, c[i + 1]), x, num(m, c[i])));
+    }
+    for (int i = from - 1; i >= 0; i--)
         r = fma3(m, r, x, num(m, c[i]));
     return r;
 }
@@ -176,6 +187,7 @@ static inline pair pair_mul(maths *m, pair a, pair b)
 /* ---- math.c ---- */
 /* f and k of x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for a positive normal x */
 uint32_t math_split(maths *m, uint32_t x, uint32_t *k);
+uint32_t math_not_normal(maths *m, uint32_t x); /* is x anything but a positive normal number? */
 uint32_t math_log_normal(maths *m, uint32_t x); /* of a positive normal number */
 
 /* ---- math_circular.c ---- */

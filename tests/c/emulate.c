@@ -30,8 +30,9 @@ __attribute__((visibility("default"))) const char eas_emulated_isa[] = ",avx512b
 #ifdef EMULATE_MISSING /* ",avx512f,": as if the machine lacked these */
 __attribute__((visibility("default"))) const char eas_missing_isa[] = EMULATE_MISSING;
 #endif
-/* vdpbf16ps and tdpbf16ps so far */
-__attribute__((visibility("default"))) _Atomic uint64_t eas_emulated_pairs, eas_emulated_tiles;
+/* vdpbf16ps, tdpbf16ps and vcvtneps2bf16 so far */
+__attribute__((visibility("default"))) _Atomic uint64_t eas_emulated_pairs, eas_emulated_tiles,
+    eas_emulated_roundings;
 
 void eas_emulate(void);
 
@@ -250,6 +251,41 @@ static const uint8_t *pairs(const cpu *c)
     return o.end;
 }
 
+/* To bf16, halves to even; subnormal numbers become 0, and NaN quiet. */
+static uint16_t rounded(uint32_t x)
+{
+    const uint32_t size = x & 0x7fffffff;
+    if (size < 0x800000)
+        return (uint16_t)(x >> 16 & 0x8000);
+    return (uint16_t)(size > 0x7f800000 ? x >> 16 | 0x40 : (x + 0x7fff + (x >> 16 & 1)) >> 16);
+}
+
+/* EVEX.512 or 256.F3.0F38.W0 72 /r: vcvtneps2bf16 to half as long a register, from a register or memory */
+static const uint8_t *roundings(const cpu *c)
+{
+    const uint8_t *p = c->ip;
+    const int bytes = 16 << (p[3] >> 5 & 3);
+    const bool right = (p[1] & 0x0f) == 2 && p[2] == 0x7e, plain = !(p[3] & 0x97) && (p[3] & 0x08);
+    if (!right || !plain || (bytes != ZMM && bytes != ZMM / 2))
+        give_up(c, "no rounding that it knows");
+    const int rr = !(p[1] & 0x80), rx = !(p[1] & 0x40), rb = !(p[1] & 0x20), r2 = !(p[1] & 0x10);
+    const operand o = read_operand(c, p + 5, rx * 8, rb * 8, bytes, false);
+    uint8_t x[ZMM], y[ZMM] = {0};
+    if (o.memory)
+        memcpy(x, (const uint8_t *)(uintptr_t)o.address, (size_t)bytes);
+    else
+        get_zmm(c, rx << 4 | rb << 3 | o.rm, x);
+    for (int i = 0; i < bytes / 4; i++) {
+        uint32_t u;
+        memcpy(&u, x + 4 * i, 4);
+        const uint16_t h = rounded(u);
+        memcpy(y + 2 * i, &h, 2);
+    }
+    set_zmm(c, r2 << 4 | rr << 3 | o.reg, y);
+    atomic_fetch_add(&eas_emulated_roundings, 1);
+    return o.end;
+}
+
 static tiles *tiles_of(const cpu *c)
 {
     if (!mine) {
@@ -323,7 +359,9 @@ static void on_illegal(int sig, siginfo_t *info, void *context)
     (void)info;
     if (c.ip[0] == 0x0f && c.ip[1] == 0x0b) /* ud2: the test that compares us with the processor */
         c.ip += 2;
-    const uint8_t *next = *c.ip == 0x62 ? pairs(&c) : *c.ip == 0xc4 ? tile_insn(&c) : NULL;
+    const uint8_t *next = *c.ip == 0x62 ? c.ip[4] == 0x72 ? roundings(&c) : pairs(&c)
+                        : *c.ip == 0xc4 ? tile_insn(&c)
+                                        : NULL;
     if (!next)
         give_up(&c, "no instruction that it knows");
     c.r[REG_RIP] = (greg_t)(uintptr_t)next;

@@ -329,6 +329,39 @@ static void sizes_are_checked(void **state)
     assert_int_equal(eas_dist_run(&(eas_dist_call){.size = 8}), EAS_ERR_VALUE);
 }
 
+typedef struct turns {
+    int left, entered;
+} turns;
+
+static void leave(void *ctx) { ((turns *)ctx)->left++; }
+static void enter(void *ctx) { ((turns *)ctx)->entered++; }
+
+/* A launch of one program has nothing that other threads could take, and is over before anybody could take
+ * the caller's lock: it is not given up. */
+static void one_short_program_keeps_the_lock(void **state)
+{
+    (void)state;
+    enum { BLOCK = 8192, FEW = 1000, MANY = 100 * BLOCK };
+    float *a = calloc(3 * MANY, sizeof *a);
+    eas_kernel *k = axpy(EAS_F32, BLOCK);
+    eas_device *dev;
+    turns t = {0, 0};
+    const eas_launch l = {.size = sizeof l, .ctx = &t, .leave = leave, .enter = enter};
+    assert_non_null(a);
+    assert_int_equal(eas_device_get("cpu", &dev), EAS_OK);
+    for (int i = 0; i < 2; i++) {
+        const int64_t n = i ? MANY : FEW;
+        eas_arg args[5] = {buffer(a, n, EAS_F32), buffer(a + MANY, n, EAS_F32),
+                           buffer(a + 2 * MANY, n, EAS_F32), integer(n), number(1)};
+        assert_int_equal(eas_kernel_launch(k, dev, args, 5, NULL), EAS_OK); /* compiles */
+        assert_int_equal(eas_kernel_launch(k, dev, args, 5, &l), EAS_OK);
+        assert_int_equal(t.left, t.entered);
+        assert_true(i || !t.left);
+    }
+    eas_kernel_release(k);
+    free(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -336,6 +369,7 @@ int main(void)
         cmocka_unit_test(the_version_is_the_headers),
         cmocka_unit_test(a_failure_knows_its_line),
         cmocka_unit_test(sizes_are_checked),
+        cmocka_unit_test(one_short_program_keeps_the_lock),
         cmocka_unit_test(mistakes_of_the_caller_are_errors),
         cmocka_unit_test(a_refused_launch_changes_nothing),
         cmocka_unit_test(an_access_out_of_bounds_is_named),

@@ -25,7 +25,7 @@
 #include <sys/mman.h>
 
 void eas_emulate(void);
-extern _Atomic uint64_t eas_emulated_pairs, eas_emulated_tiles;
+extern _Atomic uint64_t eas_emulated_pairs, eas_emulated_tiles, eas_emulated_roundings;
 
 static gen_llvm_compile *compile;
 static bool can_run; /* AVX-512: without it there is nothing to emulate on */
@@ -562,13 +562,64 @@ static void the_emulator_does_as_the_processor(void **state)
     }
 }
 
+#define ROUND(prefix, form, to, all) \
+    __asm__ volatile("vmovups (%0), %%zmm3\n vmovups (%0), %%zmm20\n " prefix "vcvtneps2bf16 " form \
+                     ", %%" to "\n vmovups %%" all ", (%1)" ::"r"(x), \
+                     "r"(out) \
+                     : "memory", "zmm3", "zmm20", "zmm31")
+#define ROUNDED(n, form, to, all) \
+    case n: \
+        if (emulated) \
+            ROUND(".byte 0x0f, 0x0b\n ", form, to, all); \
+        else \
+            ROUND("", form, to, all); \
+        break;
+enum { ROUNDINGS = 5 };
+
+__attribute__((target("avx512f,avx512vl"))) static void one_rounding(int form, bool emulated, const float *x,
+                                                                     uint16_t *out)
+{
+    switch (form) {
+        ROUNDED(0, "%%zmm20", "ymm3", "ymm3")
+        ROUNDED(1, "%%zmm3", "ymm31", "ymm31")
+        ROUNDED(2, "(%0)", "ymm31", "ymm31")
+        ROUNDED(3, "-64(%0)", "ymm3", "ymm3")
+        ROUNDED(4, "%%ymm20", "xmm31", "ymm31")
+    }
+}
+
+static void the_emulator_rounds_as_the_processor(void **state)
+{
+    (void)state;
+    eas_emulate();
+    for (int i = 0; can_run && i < 4000; i++) {
+        float around[48];
+        uint16_t want[16] = {0}, got[16] = {0};
+        for (int k = 0; k < 48; k++) {
+            const uint32_t u = (uint32_t)(i % 2   ? special()
+                                          : i % 4 ? tiny()
+                                                  : (uint16_t)rnd())
+                                << 16 |
+                               (i % 3 ? (uint32_t)rnd() & 0xffff : 0x8000);
+            memcpy(&around[k], &u, 4);
+        }
+        one_rounding(i % ROUNDINGS, false, around + 16, want);
+        one_rounding(i % ROUNDINGS, true, around + 16, got);
+        for (int k = 0; k < 16; k++)
+            if (want[k] != got[k])
+                fail_msg("form %d: %x, the processor says %x", i % ROUNDINGS, got[k], want[k]);
+    }
+}
+
 static void the_emulator_was_used(void **state)
 {
     (void)state;
     assert_true(!can_run || atomic_load(&eas_emulated_pairs) >= 4000);
-    print_message("emulated: %llu vdpbf16ps, %llu tdpbf16ps\n",
+    assert_true(!can_run || atomic_load(&eas_emulated_roundings) >= 4000);
+    print_message("emulated: %llu vdpbf16ps, %llu tdpbf16ps, %llu vcvtneps2bf16\n",
                   (unsigned long long)atomic_load(&eas_emulated_pairs),
-                  (unsigned long long)atomic_load(&eas_emulated_tiles));
+                  (unsigned long long)atomic_load(&eas_emulated_tiles),
+                  (unsigned long long)atomic_load(&eas_emulated_roundings));
 }
 #endif
 
@@ -630,6 +681,7 @@ int main(void)
         cmocka_unit_test(threads_give_the_same_bits),
 #if defined(__x86_64__)
         cmocka_unit_test(the_emulator_does_as_the_processor),
+        cmocka_unit_test(the_emulator_rounds_as_the_processor),
         cmocka_unit_test(the_emulator_was_used),
 #endif
     };

@@ -362,6 +362,10 @@ V value_insn(gen *g, uint16_t op, eas_dtype dt, V a, V b, V c)
     }
     if (!dtype_is_float(dt))
         return integer_insn(g, op, dt, a, b);
+    if (op == IR_NEG && dtype_bits(dt) == 16)
+        return LLVMBuildXor(g->b, a, k_like(g, LLVMTypeOf(a), 0x8000), "");
+    if (op == IR_ABS && dtype_bits(dt) == 16)
+        return LLVMBuildAnd(g->b, a, k_like(g, LLVMTypeOf(a), 0x7fff), "");
     V x = float_up(g, a, dt), y = b ? float_up(g, b, dt) : NULL, z = c ? float_up(g, c, dt) : NULL;
     V r = float_compare(g, op, x, y);
     return r ? r : float_down(g, float_arith(g, op, x, y, z), dt);

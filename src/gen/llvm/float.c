@@ -47,7 +47,7 @@ static V bf16_up(gen *g, V x)
     return as_f32(g, LLVMBuildShl(g->b, LLVMBuildZExt(g->b, x, t, ""), k_like(g, t, 16), ""));
 }
 
-static V bf16_down(gen *g, V f)
+static V bf16_down_soft(gen *g, V f)
 {
     const T t = with_bits(g, LLVMTypeOf(f), 32);
     V u = bits_of(g, f), hi = LLVMBuildLShr(g->b, u, k_like(g, t, 16), "");
@@ -57,6 +57,50 @@ static V bf16_down(gen *g, V f)
     V nan = LLVMBuildFCmp(g->b, LLVMRealUNO, f, f, "");
     r = sel(g, nan, LLVMBuildOr(g->b, hi, k_like(g, t, 0x40), ""), r);
     return LLVMBuildTrunc(g->b, r, with_bits(g, t, 16), "");
+}
+
+/* Is any of 8, 16 or 32 lanes a subnormal number? */
+static V any_subnormal(gen *g, V f)
+{
+    enum { SUBNORMAL = 1 << 5 };
+    const int n = lanes_of(LLVMTypeOf(f)), part = n < 16 ? n : 16;
+    const char *const name = part == 16 ? "llvm.x86.avx512.fpclass.ps.512" : "llvm.x86.avx512.fpclass.ps.256";
+    V found = NULL;
+    for (int i = 0; i < n; i += part) {
+        V x[2] = {n == part ? f : part_of(g, f, i, part), LLVMConstInt(ty_int(g, 32, 0), SUBNORMAL, 0)};
+        V mask = intrinsic(g, name, NULL, 0, x, 2);
+        found = found ? LLVMBuildOr(g->b, found, mask, "") : mask;
+    }
+    return any_of(g, found);
+}
+
+/* vcvtneps2bf16 rounds as everywhere, but takes subnormal numbers as 0: a vector with one goes the long way.
+ */
+static V bf16_down_quickly(gen *g, V f)
+{
+    const int n = lanes_of(LLVMTypeOf(f));
+    const T bf16 = LLVMVectorType(LLVMBFloatTypeInContext(g->cx), (unsigned)n);
+    LLVMBasicBlockRef quick = new_block(g, "bf16.quick"), slow = new_block(g, "bf16.slow"),
+                      done = new_block(g, "bf16.done");
+    LLVMBuildCondBr(g->b, any_subnormal(g, f), slow, quick);
+    LLVMPositionBuilderAtEnd(g->b, quick);
+    V r[2] = {LLVMBuildBitCast(g->b, LLVMBuildFPTrunc(g->b, f, bf16, ""), ty_int(g, 16, n), "")};
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, slow);
+    r[1] = bf16_down_soft(g, f);
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    V phi = LLVMBuildPhi(g->b, LLVMTypeOf(r[0]), "");
+    LLVMBasicBlockRef from[2] = {quick, slow};
+    LLVMAddIncoming(phi, r, from, 2);
+    return phi;
+}
+
+static V bf16_down(gen *g, V f)
+{
+    const int n = lanes_of(LLVMTypeOf(f));
+    const bool quickly = g->bf16 && (n == 8 || n == 16 || n == 32) && !LLVMIsConstant(f);
+    return quickly ? bf16_down_quickly(g, f) : bf16_down_soft(g, f);
 }
 
 static V f16_up_soft(gen *g, V x)

@@ -39,6 +39,13 @@ static bool seldom(gen *g, const segment *s, uint32_t v)
     return false;
 }
 
+/* Does the instruction only move bits of halves, so that they are not converted to f32? */
+static bool stays_half(const ir_insn *in)
+{
+    return in &&
+           (in->op == IR_LOAD || in->op == IR_WHERE || in->op == IR_NEG || in->op == IR_ABS || is_move(in));
+}
+
 /* Bytes of the widest element of what every chunk computes: a vector holds that many fewer. */
 static int widest(gen *g, const segment *s)
 {
@@ -48,7 +55,8 @@ static int widest(gen *g, const segment *s)
             (eas_dtype_size((eas_dtype)ir_typeof(g->ir, v).dtype) > 4 && seldom(g, s, v)))
             continue;
         const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, v).dtype;
-        const int bytes = dt == EAS_F16 || dt == EAS_BF16 ? 4 : (int)eas_dtype_size(dt);
+        const bool half = dt == EAS_F16 || dt == EAS_BF16;
+        const int bytes = half && !stays_half(ir_def(g->ir, v)) ? 4 : (int)eas_dtype_size(dt);
         if (bytes > w)
             w = bytes;
     }
@@ -125,6 +133,30 @@ static int vectors_of_chunk(gen *g, const segment *s, int64_t lanes)
     return loops == 1 && blocks <= MOST_BLOCKS ? VECTORS : 1;
 }
 
+/* Are elementary functions most of the chunk? Instructions of floats depend on each other in one long chain
+ * then, and the processor's queues hold too few vectors' chains to keep its units busy: two vectors whose
+ * instructions take turns share its constants and wait side by side. */
+static bool long_chain(gen *g, const segment *s, int64_t lanes)
+{
+    enum { LONG = 16 };
+    uint32_t floats = 0, all = 0;
+    if (!g->avx2 || !g->fma || g->p.info.mode == EAS_MODE_THREAD || s->reduces || 2 * lanes > MOST_LANES ||
+        s->sh.dim[s->sh.rank - 1] % (2 * lanes))
+        return false;
+    for (uint32_t i = 0; i < s->items.len; i++) {
+        const item *it = &s->items.at[i];
+        const ir_insn *in = it->insn == UINT32_MAX ? NULL : &g->ir->insns[it->insn];
+        if (in && ir_rows[in->op].flags & IR_STRUCT)
+            return false;
+        if (!in || it->rare || in->nres != 1 || g->p.val[in->res].cls != C_BLOCK)
+            continue;
+        all++;
+        floats +=
+            dtype_is_float((eas_dtype)ir_typeof(g->ir, in->res).dtype) && in->op != IR_LOAD && !is_move(in);
+    }
+    return floats >= LONG && all <= SMALL_BODY;
+}
+
 /* ---- threads that count for themselves ----
  *
  * A loop whose bounds are a thread's own (a row of a sparse matrix) runs, in a vector, as often as the
@@ -184,6 +216,8 @@ static void pick_lanes(gen *g, const segment *s, chunk *c)
     n = n < 4 ? 4 : n;
     c->n = n * vectors_of_chunk(g, s, n);
     c->rows = c->n > n;
+    if (!c->rows && long_chain(g, s, n))
+        c->n = 2 * n;
 }
 
 static V lanes_below(gen *g, V count) /* lanes l < count, count an i64 scalar */
