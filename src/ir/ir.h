@@ -333,6 +333,11 @@ ir_slot *ir_slot_take(ir_slots *s, uint64_t size, uint32_t v, ir_slot_test *is_f
 /* Adds a new slot that holds v; false: no memory. */
 bool ir_slot_add(ir_slots *s, uint64_t at, uint64_t size, uint32_t v);
 
+/* ---- added.c ---- */
+/* added[i]: parameter i is a buffer that the kernel does nothing to but add, by relaxed atomics whose results
+ * are unused, and no program can tell when that happens. True: there is one. */
+bool ir_added(const eas_ir *ir, bool *added);
+
 /* ---- analyse.c ---- */
 eas_ir_info ir_analyse(const eas_ir *ir);
 /* uniform[v]: the same for every lane of a block and every thread of a group. In SPMD kernels a rank-0
