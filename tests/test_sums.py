@@ -1,14 +1,12 @@
 """Kernels that only add to a buffer: each thread adds to an array of its own, which is added to the buffer at
 the end of the launch (src/dev/sums.c). Values are whole numbers, so that sums are exact in any order."""
 
-import contextlib
-import os
 import signal
 import tempfile
 import unittest
 
 import numpy as np
-from support import BF16, ROOT, backend, python, same
+from support import BF16, ROOT, backend, compile_log, python, same
 
 import eas
 from eas import mk
@@ -92,24 +90,6 @@ def added(out, at, x):
     return want.astype(out.dtype)
 
 
-@contextlib.contextmanager
-def log():
-    """EAS_LOG as a list of lines, once the block is left."""
-    lines = []
-    old, saved = os.environ.get("EAS_LOG"), os.dup(2)
-    with tempfile.TemporaryFile() as f:
-        os.environ["EAS_LOG"] = "info"
-        os.dup2(f.fileno(), 2)
-        try:
-            yield lines
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)
-            os.environ.pop("EAS_LOG") if old is None else os.environ.__setitem__("EAS_LOG", old)
-            f.seek(0)
-            lines.extend(line for line in f.read().decode().splitlines() if " for cpu in " in line)
-
-
 class Sums(unittest.TestCase):
     def setUp(self):
         self.enterContext(backend("cpu"))
@@ -117,7 +97,7 @@ class Sums(unittest.TestCase):
     def used(self, kernel, *args, yes=True, **meta):
         """A new kernel is launched twice; does it run with sums of threads?"""
         fresh = eas.kernel(kernel.fn)
-        with log() as lines:
+        with compile_log() as lines:
             fresh(*args, **meta)
         self.assertTrue(lines)
         self.assertEqual(any(SUMS in line for line in lines), yes, lines)

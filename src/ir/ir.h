@@ -363,6 +363,8 @@ typedef struct ir_env {
     int64_t first; /* program_id(0) >= first */
 } ir_env;
 ir_range *ir_ranges(const eas_ir *ir, const ir_env *env, arena *mem);
+/* A number above 0 that divides every value of the counter of a loop; r: of ir_ranges. */
+int64_t ir_loop_unit(const eas_ir *ir, const ir_range *r, uint32_t loop);
 /* The results of one instruction, into r[]; operands' ranges are there already. */
 void ir_range_insn(const eas_ir *ir, const ir_env *env, const eas_ir_info *info, const ir_insn *in,
                    ir_range *r);
