@@ -65,6 +65,24 @@ def each(test, kernel, *args, **kw):
     return results["cpu"]
 
 
+@contextlib.contextmanager
+def compile_log():
+    """What EAS_LOG says of code for the cpu, as a list of lines, once the block is left."""
+    lines = []
+    old, saved = os.environ.get("EAS_LOG"), os.dup(2)
+    with tempfile.TemporaryFile() as f:
+        os.environ["EAS_LOG"] = "info"
+        os.dup2(f.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            os.environ.pop("EAS_LOG") if old is None else os.environ.__setitem__("EAS_LOG", old)
+            f.seek(0)
+            lines.extend(line for line in f.read().decode().splitlines() if " for cpu in " in line)
+
+
 def python(code, *args, check=True, env=None, timeout=120, **kw):
     """Runs code in a fresh interpreter that finds the same eas; gives the CompletedProcess."""
     full = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(os.path.dirname(eas.__file__)), ROOT, *sys.path]), **(env or {})}

@@ -5,7 +5,7 @@ import types
 
 import numpy as np
 import pytest
-from support import DEVICES
+from support import DEVICES, backend, compile_log
 
 import eas
 from eas import _eas, _grad, mk
@@ -278,6 +278,35 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_derivatives_agree_with_differences(name):
     CASES[name]().check()
+
+
+@eas.kernel
+def walk(x, y, LO, HI, STEP: eas.constexpr, BLOCK: eas.constexpr):
+    i = mk.arange(0, BLOCK)
+    v = mk.var(mk.zeros(BLOCK))
+    start = mk.program_id(0) * 8 + LO
+    for r in mk.range(start, HI, STEP):
+        v.set(mk.sin(v * 1.5) + mk.load(x, r + i))
+    mk.store(y, mk.program_id(0) * BLOCK + i, v)
+
+
+@pytest.mark.parametrize(
+    "bounds", ((0, 101, 7), (3, 50, 8), (0, 64, 8), (50, -1, -8), (48, -1, -16), (47, 2, -1), (5, 5, 1), (90, 3, 2), (3, 90, -2))
+)
+def test_loops_go_back_over_the_same_numbers(bounds):
+    lo, hi, step = bounds
+    case(walk, dict(x=normal(140), y=np.zeros(96), LO=lo, HI=hi), ["x"], ["y"], dict(STEP=step, BLOCK=32), 3).check()
+
+
+def test_loops_over_tiles_are_proved_and_tapes_are_rows():
+    q, k, v, out, ct, dq, dk, dv = np.random.default_rng(0).standard_normal((8, 1, 128, 64), dtype=np.float32)
+    meta = dict(ROWS=64, COLS=64, D=64)
+    grad = eas.grad_kernel(eas.kernel(attention.attention.fn), wrt=["q", "k", "v"], of=["out"])
+    with backend("cpu"), compile_log() as lines:
+        grad(q, k, v, out, 128, 0.2, ct, dq, dk, dv, _grid=(2, 1), **meta)
+    (line,) = [line for line in lines if "attention_grad" in line]
+    assert "checked" not in line, line
+    assert "scatter" not in grad.derivative(q, k, v, out, 128, 0.2, **meta).ir.emit("asm")
 
 
 def test_gathers_and_atomic_sums():

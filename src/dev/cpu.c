@@ -5,6 +5,7 @@
  */
 #include "dev.h"
 #include "isa.h"
+#include "sums.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -22,6 +23,9 @@ struct dev_code {
     size_t mapped;
     uint64_t scratch;
     bool alias_sensitive;
+    unsigned how; /* it was compiled */
+    sums_set *sums; /* of form DEV_SUMS, else NULL */
+    _Atomic(dev_code *) locked; /* the same without DEV_SUMS, once a launch had no memory for that */
 };
 
 /* ---- the compiler module ---- */
@@ -63,11 +67,12 @@ static eas_status compiler(gen_llvm_compile **out)
     return st;
 }
 
-static gen_options options(bool alias, const char *text)
+static gen_options options(unsigned how, const char *text)
 {
     return (gen_options){.cpu_features = isa_features(),
                          .vector_bytes = isa_vector_bytes(),
-                         .alias = alias,
+                         .alias = (how & DEV_ALIAS) != 0,
+                         .sums = (how & DEV_SUMS) != 0,
                          .text = text,
                          .build = eas_build_id()};
 }
@@ -81,7 +86,7 @@ static eas_status compile_as(const eas_ir *ir, const char *form, gen_image *im, 
         return st;
     if (!f)
         return base_fail(EAS_ERR_UNAVAILABLE, "no compiler for \"%s\": %s", form, llvm_why);
-    gen_options o = options(false, form);
+    gen_options o = options(0, form);
     fork_hold();
     st = f(ir, &o, im, out, &error);
     fork_release();
@@ -107,9 +112,9 @@ eas_status cpu_object(const eas_ir *ir, void **bytes, size_t *size)
     return st;
 }
 
-static eas_status build_image(const eas_ir *ir, bool alias, gen_image *im)
+static eas_status build_image(const eas_ir *ir, unsigned how, gen_image *im)
 {
-    gen_options o = options(alias, NULL);
+    gen_options o = options(how, NULL);
     char *error = NULL, *text = NULL;
     atomic_fetch_add(&dev_count.compiles, 1);
     eas_status st = llvm_compile(ir, &o, im, &text, &error);
@@ -160,10 +165,12 @@ static eas_status map_image(const gen_image *im, dev_code *c)
 
 static _Atomic int said_no_compiler;
 
-static eas_status obtain_image(const eas_ir *ir, bool alias, gen_image *im, bool *have)
+static eas_status obtain_image(const eas_ir *ir, unsigned how, gen_image *im, bool *have)
 {
+    static const char *const named[] = {
+        "", [DEV_ALIAS] = "alias", [DEV_SUMS] = "sums", [DEV_ALIAS | DEV_SUMS] = "alias sums"};
     cache_key key;
-    cache_key_of(ir, isa_features(), alias ? "alias" : "", &key);
+    cache_key_of(ir, isa_features(), named[how], &key);
     *have = cache_load(&key, im);
     if (*have)
         return EAS_OK;
@@ -175,7 +182,7 @@ static eas_status obtain_image(const eas_ir *ir, bool alias, gen_image *im, bool
         dev_warn_once(&said_no_compiler, "kernels run on the interpreter, slowly: %s", llvm_why);
         return EAS_OK;
     }
-    st = build_image(ir, alias, im);
+    st = build_image(ir, how, im);
     if (st)
         return st;
     *have = true;
@@ -185,14 +192,16 @@ static eas_status obtain_image(const eas_ir *ir, bool alias, gen_image *im, bool
 
 static void drop(eas_device *d, dev_code *c)
 {
-    (void)d;
+    if (c->locked)
+        drop(d, c->locked);
     if (c->map)
         munmap(c->map, c->mapped);
+    free(c->sums);
     eas_ir_release(c->ir);
     free(c);
 }
 
-static eas_status compile(eas_device *d, const eas_ir *ir, bool alias, dev_code **out)
+static eas_status compile(eas_device *d, const eas_ir *ir, unsigned how, dev_code **out)
 {
     gen_image im = {0};
     bool have;
@@ -201,7 +210,10 @@ static eas_status compile(eas_device *d, const eas_ir *ir, bool alias, dev_code 
     if (!c)
         return base_fail_oom(sizeof *c);
     c->ir = eas_ir_retain((eas_ir *)(uintptr_t)ir);
-    eas_status st = obtain_image(ir, alias, &im, &have);
+    c->how = how;
+    eas_status st = how & DEV_SUMS ? sums_find(ir, &c->sums) : EAS_OK;
+    if (!st)
+        st = obtain_image(ir, how, &im, &have);
     if (!st && have)
         st = map_image(&im, c);
     gen_image_free(&im);
@@ -247,6 +259,7 @@ enum { POLL_US = 20000 };
 typedef struct work {
     const dev_code *code;
     gen_call call;
+    sums sums; /* of code->sums */
     pthread_mutex_t lock; /* guards fault and st */
     gen_fault fault;
     bool oom;
@@ -324,7 +337,6 @@ run_slice(void *ctx, int64_t first, int64_t last, int worker)
     gen_fault f = {0};
     gen_call call = w->call;
     void *s = get_scratch(w->code->scratch);
-    (void)worker;
     if (!s && w->code->scratch) {
         w->oom = true;
         return;
@@ -334,6 +346,8 @@ run_slice(void *ctx, int64_t first, int64_t last, int worker)
         call.id[1] = first / call.grid[0] % call.grid[1];
         call.id[2] = first / call.grid[0] / call.grid[1];
     }
+    if (w->code->sums)
+        call.slot = sums_slots(&w->sums, worker);
     w->code->fn(&call, first, last, s, &f);
     if (call.flags & GEN_STREAM)
         stream_fence();
@@ -425,6 +439,44 @@ static work work_of(dev_code *c, const dev_launch *l, uint64_t bytes)
                   .opts = l->opts,
                   .caller = pthread_self()};
 }
+
+/* The form that adds to the buffers themselves, for launches that find no memory for the threads' arrays. */
+static eas_status locked_form(dev_code *c, dev_code **out)
+{
+    *out = atomic_load(&c->locked);
+    if (*out)
+        return EAS_OK;
+    dev_code *made, *none = NULL;
+    eas_status st = compile(&dev_cpu, c->ir, c->how & ~(unsigned)DEV_SUMS, &made);
+    if (st)
+        return st;
+    if (atomic_compare_exchange_strong(&c->locked, &none, made)) {
+        *out = made;
+    } else {
+        drop(&dev_cpu, made);
+        *out = none;
+    }
+    return EAS_OK;
+}
+
+static eas_status begin(work *w, dev_code *c, const dev_launch *l, uint64_t bytes)
+{
+    *w = work_of(c, l, bytes);
+    if (!c->sums || sums_open(&w->sums, c->sums, l))
+        return EAS_OK;
+    dev_code *locked = NULL;
+    eas_status st = locked_form(c, &locked);
+    w->code = locked;
+    return st;
+}
+
+/* lost: what the launch did is not wanted. */
+static void end(work *w, bool lost)
+{
+    if (w->code->sums)
+        sums_close(&w->sums, lost);
+}
+
 static double slice_ns(void) { return pool_awake() ? AWAKE_NS : SLICE_NS; }
 static int64_t grain_of(const dev_launch *l, double ns) { return (int64_t)(ns / l->cost) + 1; }
 
@@ -440,13 +492,17 @@ eas_status cpu_run(dev_code *c, const dev_launch *l)
 {
     if (l->interp || !c->fn)
         return dev_ref.launch(&dev_ref, NULL, (dev_code *)(uintptr_t)(l->interp ? l->interp : c->ir), l);
-    work w = work_of(c, l, l->bytes);
+    work w;
     const eas_launch *o = l->opts;
+    eas_status st = begin(&w, c, l, l->bytes);
+    if (st)
+        return st;
     w.call.look_ctx = &w;
     const double ns = l->cost * (double)l->programs;
     const int64_t grain = grain_of(l, slice_ns());
     if (ns < TINY_NS || (ns < ALONE_NS && l->programs <= grain)) {
         run_slice(&w, 0, l->programs, 0);
+        end(&w, false);
         if (w.left)
             o->enter(o->ctx);
         return w.stop ? interrupted(l) : w.fault.set || w.oom ? report(l, &w) : EAS_OK;
@@ -458,6 +514,7 @@ eas_status cpu_run(dev_code *c, const dev_launch *l)
     w.left = locks;
     bool done = l->serial ? run_serial(&w, l->programs, grain)
                           : pool_run(l->programs, grain, run_slice, &w, o && o->interrupted ? ask : NULL, &w);
+    end(&w, pool_forks() != forks);
     if (locks)
         o->enter(o->ctx);
     if (!done && pool_forks() != forks)
@@ -514,7 +571,7 @@ eas_status cpu_run_many(int n, dev_code *const *code, const dev_launch *l)
     uint64_t bytes = 0;
     double ns = 0;
     for (int i = 0; i < n; i++) {
-        plain &= !l[i].interp && code[i]->fn && !l[i].serial;
+        plain &= !l[i].interp && code[i]->fn && !l[i].serial && !code[i]->sums;
         bytes += l[i].bytes;
         ns += l[i].cost * (double)l[i].programs;
     }
@@ -597,6 +654,7 @@ eas_device dev_cpu = {
     .dealloc = dev_host_dealloc,
     .host_memory = true,
     .ldexp = isa_ldexp,
+    .sums = true,
     .compile = compile,
     .drop = drop,
     .alias_sensitive = alias_sensitive,

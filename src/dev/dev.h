@@ -58,6 +58,10 @@ typedef struct dev_step { /* of a replay: a launch, or a copy where code is NULL
 
 typedef struct dev_plan dev_plan; /* a device's own: steps made ready for replays */
 
+/* Ways to compile. DEV_ALIAS: arguments may overlap in any way. DEV_SUMS: threads add to arrays of their own
+ * in place of buffers that the kernel only adds to (ir_added), which may not overlap with others then. */
+enum { DEV_ALIAS = 1, DEV_SUMS = 2 };
+
 enum { DEV_MAX = 4 }; /* devices in the table */
 
 /* Calls that give work to a queue may return before it is done; whatever they need of their arguments is
@@ -89,9 +93,10 @@ struct eas_device {
     /* compiles the text of gen_ctext: gets the 32-bit form where a launch allows it, and native functions
      * with fast math */
     bool text;
+    bool sums; /* there is a form DEV_SUMS of its code */
     bool (*ldexp)(void); /* its code may have the instruction, of f32 and f64; NULL: never */
-    /* Code. alias: arguments may overlap in any way. */
-    eas_status (*compile)(eas_device *d, const eas_ir *ir, bool alias, dev_code **out);
+    /* Code; how: DEV_ALIAS, DEV_SUMS. */
+    eas_status (*compile)(eas_device *d, const eas_ir *ir, unsigned how, dev_code **out);
     void (*drop)(eas_device *d, dev_code *code);
     bool (*alias_sensitive)(const dev_code *code); /* does overlap between arguments change results? */
     /* Queues */

@@ -22,7 +22,7 @@ static struct {
     char features[512];
     const char *name;
     int bytes;
-    bool bf16;
+    bool bf16, exchange_16;
 } isa;
 
 #if defined(__x86_64__)
@@ -183,6 +183,7 @@ static void detect(void)
                amx = avx2 && wide() && on("amx-tile") && on("amx-bf16");
     isa.name = levels[amx ? L_AMX : bf16 ? L_BF16 : avx2 && wide() ? L_AVX512 : avx2 ? L_AVX2 : L_SSE2];
     isa.bf16 = bf16 || amx;
+    isa.exchange_16 = level > L_SSE2 && cpuid(1, 0).r[2] >> 13 & 1;
     if (n)
         isa.features[n - 1] = 0; /* the last comma */
 }
@@ -261,6 +262,12 @@ int isa_registers(void)
 #else
     return 32;
 #endif
+}
+
+bool isa_exchange_16(void)
+{
+    pthread_once(&once, detect);
+    return isa.exchange_16;
 }
 
 bool isa_ldexp(void)

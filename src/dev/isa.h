@@ -16,6 +16,7 @@ int isa_vector_bytes(void);
 /* Vector registers: 16 or 32. */
 int isa_registers(void);
 bool isa_bf16(void); /* products of bf16 blocks have instructions of their own */
+bool isa_exchange_16(void); /* 16 bytes are compared and exchanged in one step */
 bool isa_ldexp(void); /* scales floats by powers of two in one instruction */
 
 #endif

@@ -8,6 +8,7 @@
  * buffer holds it (see stream.c), so what is in the pool is free for every stream.
  */
 #include "dev.h"
+#include "sums.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -248,6 +249,7 @@ static eas_status obtain(pool *p, eas_device *d, size_t n, size_t room, void **m
         return st;
     stream_retire_all(d);
     dev_packs_empty(d);
+    sums_forget();
     empty(p);
     st = d->alloc(d, room, mem);
     return st == EAS_ERR_MEMORY ? out_of_memory(p, d, n) : st;
@@ -501,4 +503,6 @@ void eas_device_empty_cache(eas_device *d)
             dev_packs_empty(eas_device_at(i));
             empty(&pools[i]);
         }
+    if (!d || d == &dev_cpu)
+        sums_forget();
 }

@@ -486,7 +486,7 @@ static eas_status compile_text(dev_code *c, bool alias)
     return st;
 }
 
-static eas_status compile(eas_device *d, const eas_ir *ir, bool alias, dev_code **out)
+static eas_status compile(eas_device *d, const eas_ir *ir, unsigned how, dev_code **out)
 {
     eas_status st = metal_ready();
     dev_code *c = st ? NULL : calloc(1, sizeof *c);
@@ -500,7 +500,7 @@ static eas_status compile(eas_device *d, const eas_ir *ir, bool alias, dev_code 
     for (int i = 0; i < ir->nparams; i++)
         c->scalar[i] = (uint8_t)gen_ctext_scalar(ir, i);
     c->checked = ir_faults(ir);
-    st = compile_text(c, alias);
+    st = compile_text(c, how & DEV_ALIAS);
     if (st) {
         drop(d, c);
         return st;

@@ -149,7 +149,7 @@ static eas_status check_params(const dev_code *c)
                      c->ir->name, c->ir->nparams, bytes, ocl.max_params);
 }
 
-eas_status ocl_compile(eas_device *d, const eas_ir *ir, bool alias, dev_code **out)
+eas_status ocl_compile(eas_device *d, const eas_ir *ir, unsigned how, dev_code **out)
 {
     *out = NULL;
     eas_status st = ocl_usable();
@@ -164,7 +164,7 @@ eas_status ocl_compile(eas_device *d, const eas_ir *ir, bool alias, dev_code **o
         c->dtype[i] = (uint8_t)gen_ctext_scalar(ir, i);
     st = check_params(c);
     if (!st)
-        st = make_kernel(c, alias);
+        st = make_kernel(c, how & DEV_ALIAS);
     if (st)
         ocl_drop(d, c);
     else

@@ -63,7 +63,7 @@ struct dev_code {
     bool checked;
     uint8_t dtype[IR_MAX_PARAMS]; /* in which scalars are handed over */
 };
-eas_status ocl_compile(eas_device *d, const eas_ir *ir, bool alias, dev_code **out);
+eas_status ocl_compile(eas_device *d, const eas_ir *ir, unsigned how, dev_code **out);
 void ocl_drop(eas_device *d, dev_code *c);
 
 /* ---- opencl_queue.c ---- */

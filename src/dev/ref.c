@@ -14,9 +14,9 @@ static const char *describe(eas_device *d)
     return (void)d, "reference interpreter: slow, checks every access";
 }
 
-static eas_status compile(eas_device *d, const eas_ir *ir, bool alias, dev_code **out)
+static eas_status compile(eas_device *d, const eas_ir *ir, unsigned how, dev_code **out)
 {
-    (void)d, (void)alias;
+    (void)d, (void)how;
     *out = (dev_code *)(void *)eas_ir_retain((eas_ir *)(uintptr_t)ir);
     return EAS_OK;
 }

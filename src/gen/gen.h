@@ -115,6 +115,9 @@ typedef struct gen_options {
     int vector_bytes; /* native vector width: 16, 32, 64 */
     /* buffers of different arguments may overlap in any way: keep whole-block order between them */
     uint8_t alias;
+    /* buffers that the kernel only adds to (ir_added) are replaced by arrays of the calling thread's own, as
+     * long as they */
+    uint8_t sums;
     /* NULL, or "plan" / "llvm" / "asm": only produce that text; "obj": the image is a relocatable object,
      * not linked */
     const char *text;

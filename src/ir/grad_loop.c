@@ -87,20 +87,51 @@ static uint32_t most_trips(const gradder *g, uint32_t loop)
     return 0;
 }
 
+/* The same number for every turn that the tape has room for. It says so in a way that a proof of bounds
+ * understands: how a counter and the number of turns hang together, intervals cannot tell. */
+static uint32_t within(gradder *g, uint32_t loop, uint32_t turn)
+{
+    const uint32_t last = g_op(g, IR_SUB, most_trips(g, loop), g_int(g, EAS_I64, 1));
+    return g_op(g, IR_MIN, g_op(g, IR_MAX, turn, g_int(g, EAS_I64, 0)), last);
+}
+
+/* The number of each lane, row by row. As a sum over dims it is known to follow the lanes in memory. */
+static uint32_t lane_numbers(gradder *g, ir_type shape)
+{
+    const ir_type full = ir_with_dtype(shape, EAS_I64);
+    uint32_t sum = 0;
+    int64_t stride = 1;
+    for (int d = shape.rank - 1; d >= 0 && !g->w.b->status; stride *= shape.dim[d--]) {
+        if (shape.dim[d] == 1)
+            continue;
+        ir_type row = ir_scalar(EAS_I64), along = row;
+        row.rank = 1;
+        row.dim[0] = shape.dim[d];
+        along.rank = shape.rank;
+        for (int k = 0; k < shape.rank; k++)
+            along.dim[k] = k == d ? shape.dim[d] : 1;
+        uint32_t x = irb_to(g->w.b, IR_RESHAPE, along, irb_typed(g->w.b, IR_ARANGE, row, 0));
+        if (stride > 1)
+            x = g_op(g, IR_MUL, x, irb_const(g->w.b, along, stride));
+        x = irb_to(g->w.b, IR_BROADCAST, full, x);
+        sum = sum ? g_op(g, IR_ADD, sum, x) : x;
+    }
+    return sum ? sum : irb_const(g->w.b, full, 0);
+}
+
 /* The place on the tape of the values of one turn. */
 static uint32_t tape_place(gradder *g, uint32_t loop, ir_type shape, uint32_t turn)
 {
     const int64_t n = ir_lanes(shape);
-    uint32_t at = turn ? g_op(g, IR_ADD, g_op(g, IR_MUL, g->program, most_trips(g, loop)), turn) : g->program;
+    uint32_t at = g->program;
+    if (turn)
+        at = g_op(g, IR_ADD, g_op(g, IR_MUL, at, most_trips(g, loop)), within(g, loop, turn));
     if (n > 1)
         at = g_op(g, IR_MUL, at, g_int(g, EAS_I64, n));
     if (!shape.rank || g->w.b->status)
         return at;
-    ir_type row = ir_scalar(EAS_I64), full = ir_with_dtype(shape, EAS_I64);
-    row.rank = 1;
-    row.dim[0] = (int32_t)n;
-    uint32_t lane = irb_to(g->w.b, IR_RESHAPE, full, irb_typed(g->w.b, IR_ARANGE, row, 0));
-    return g_op(g, IR_ADD, irb_to(g->w.b, IR_BROADCAST, full, at), lane);
+    const uint32_t first = irb_to(g->w.b, IR_BROADCAST, ir_with_dtype(shape, EAS_I64), at);
+    return g_op(g, IR_ADD, first, lane_numbers(g, shape));
 }
 
 static ir_type row_of(int64_t n, eas_dtype dt)
@@ -299,14 +330,31 @@ static void open_back(gradder *g, uint32_t i, back *r, uint32_t went, uint32_t t
     vec_free(&a);
 }
 
+/* What the counter of the loop was in a turn. It lies between the bounds of the loop, and what divides both
+ * start and step divides it; this, too, is said for proofs of bounds. */
+static uint32_t counter_at(gradder *g, uint32_t i, uint32_t turn)
+{
+    const ir_insn *in = &g->w.from->insns[i];
+    const uint32_t *a = gargs(g, in), lo = g->w.map[a[0]], hi = g->w.map[a[1]];
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->w.from, in->res).dtype;
+    const uint32_t x = g_op(g, IR_ADD, lo, g_op(g, IR_MUL, g_cast(g, turn, dt), g->w.map[a[2]]));
+    const uint32_t unit = g_int(g, dt, ir_loop_unit(g->w.from, g->range, i)), one = g_int(g, dt, 1);
+    int64_t step;
+    if (!ir_const_of(g->w.from, a[2], &step) || !step)
+        return x;
+    if (step > 0) {
+        const uint32_t last = g_op(g, IR_FLOORDIV, g_op(g, IR_SUB, hi, one), unit);
+        return g_op(g, IR_MAX, g_op(g, IR_MIN, x, g_op(g, IR_MUL, last, unit)), lo);
+    }
+    const uint32_t last = g_op(g, IR_ADD, g_op(g, IR_FLOORDIV, hi, unit), one);
+    return g_op(g, IR_MIN, g_op(g, IR_MAX, x, g_op(g, IR_MUL, last, unit)), lo);
+}
+
 static void begin_turn(gradder *g, uint32_t i, uint32_t turn)
 {
     const ir_insn *in = &g->w.from->insns[i];
-    if (in->op == IR_LOOP) {
-        const eas_dtype dt = (eas_dtype)ir_typeof(g->w.from, in->res).dtype;
-        g->w.map[in->res] = g_op(g, IR_ADD, g->w.map[gargs(g, in)[0]],
-                                 g_op(g, IR_MUL, g_cast(g, turn, dt), g->w.map[gargs(g, in)[2]]));
-    }
+    if (in->op == IR_LOOP)
+        g->w.map[in->res] = counter_at(g, i, turn);
     for (int k = 0; k < in->nargs - head_of(in); k++)
         g->w.map[body_value(in, k)] = value_at(g, i, k, turn);
     put_back_locals(g, i, turn);

@@ -333,6 +333,11 @@ ir_slot *ir_slot_take(ir_slots *s, uint64_t size, uint32_t v, ir_slot_test *is_f
 /* Adds a new slot that holds v; false: no memory. */
 bool ir_slot_add(ir_slots *s, uint64_t at, uint64_t size, uint32_t v);
 
+/* ---- added.c ---- */
+/* added[i]: parameter i is a buffer that the kernel does nothing to but add, by relaxed atomics whose results
+ * are unused, and no program can tell when that happens. True: there is one. */
+bool ir_added(const eas_ir *ir, bool *added);
+
 /* ---- analyse.c ---- */
 eas_ir_info ir_analyse(const eas_ir *ir);
 /* uniform[v]: the same for every lane of a block and every thread of a group. In SPMD kernels a rank-0
@@ -358,6 +363,8 @@ typedef struct ir_env {
     int64_t first; /* program_id(0) >= first */
 } ir_env;
 ir_range *ir_ranges(const eas_ir *ir, const ir_env *env, arena *mem);
+/* A number above 0 that divides every value of the counter of a loop; r: of ir_ranges. */
+int64_t ir_loop_unit(const eas_ir *ir, const ir_range *r, uint32_t loop);
 /* The results of one instruction, into r[]; operands' ranges are there already. */
 void ir_range_insn(const eas_ir *ir, const ir_env *env, const eas_ir_info *info, const ir_insn *in,
                    ir_range *r);

@@ -319,6 +319,14 @@ void ir_range_insn(const eas_ir *ir, const ir_env *env, const eas_ir_info *info,
         r[in->res + (uint32_t)k] = transfer(&q, in, k);
 }
 
+int64_t ir_loop_unit(const eas_ir *ir, const ir_range *r, uint32_t loop)
+{
+    const asking q = {.ir = ir, .ask = ask_array, .ctx = (void *)(uintptr_t)r};
+    const uint32_t *a = ir_args(ir, &ir->insns[loop]);
+    const int64_t unit = gcd(divisor(&q, a[0], 0), divisor(&q, a[2], 0));
+    return unit ? unit : 1;
+}
+
 static void range_params(const eas_ir *ir, const ir_env *env, ir_range *r)
 {
     for (int p = 0; p < ir->nparams; p++) {

@@ -7,7 +7,7 @@
  */
 #include "kernel.h"
 
-enum { UNKNOWN_TRIPS = 100000, MAX_DEPTH = 64 };
+enum { UNKNOWN_TRIPS = 100000, GUESSED_TRIPS = 8, MAX_DEPTH = 64 };
 
 static double trips(const ir_range *r, const uint32_t *a)
 {
@@ -29,32 +29,73 @@ static double lanes(const eas_ir *ir, const eas_ir_info *info, const ir_insn *in
     return info->mode == EAS_MODE_THREAD ? (double)info->block : (double)ir_lanes(ir_typeof(ir, v));
 }
 
-double kernel_cost(const eas_ir *ir, const ir_env *env)
+static bool adds(const eas_kernel *k, const ir_insn *in)
+{
+    return in->op == IR_ATOMIC_ADD && ir_args(k->ir, in)[0] <= (uint32_t)k->nparams &&
+           k->params[ir_args(k->ir, in)[0] - 1].added;
+}
+
+/* How often the code at hand runs. Where that cannot be told it may be much for the time, and counts as
+ * little for additions, which have to be many. */
+typedef struct times {
+    double most, likely;
+} times;
+
+static times in_loop(times t, double trips)
+{
+    return (times){t.most * trips, t.likely * (trips < UNKNOWN_TRIPS ? trips : GUESSED_TRIPS)};
+}
+
+static double cost_of(const ir_insn *in, const eas_ir *ir, const ir_range *r, double n)
+{
+    double each = 1;
+    if (in->op == IR_DOT)
+        each = (double)r[ir_args(ir, in)[6]].hi;
+    if (in->op == IR_MATMUL)
+        each = 0.2 * ir_typeof(ir, ir_args(ir, in)[0]).dim[1]; /* in registers, an fma a lane */
+    if (ir_is_atomic(in))
+        each = 32;
+    return (each < 1 ? 1 : each) * (n > 8 ? n / 8 : 1) * 0.6;
+}
+
+kernel_estimate kernel_cost(const eas_kernel *k, const ir_env *env)
 {
     arena mem = {0};
+    const eas_ir *ir = k->ir;
     eas_ir_info info = ir_analyse(ir);
     const ir_range *r = ir_ranges(ir, env, &mem);
-    double total = 20, times = 1, outer[MAX_DEPTH];
+    kernel_estimate e = {.ns = 20};
+    times t = {1, 1}, outer[MAX_DEPTH];
     int depth = 0;
     for (uint32_t i = 0; i < ir->ninsns && r; i++) {
         const ir_insn *in = &ir->insns[i];
         if (in->op == IR_LOOP || in->op == IR_WHILE) {
             if (depth < MAX_DEPTH)
-                outer[depth++] = times;
-            times *= in->op == IR_LOOP ? trips(r, ir_args(ir, in)) : UNKNOWN_TRIPS;
+                outer[depth++] = t;
+            t = in_loop(t, in->op == IR_LOOP ? trips(r, ir_args(ir, in)) : UNKNOWN_TRIPS);
             continue;
         }
         if ((in->op == IR_ENDLOOP || in->op == IR_ENDWHILE) && depth)
-            times = outer[--depth];
-        double n = lanes(ir, &info, in), each = 1;
-        if (in->op == IR_DOT)
-            each = (double)r[ir_args(ir, in)[6]].hi;
-        if (in->op == IR_MATMUL)
-            each = 0.2 * ir_typeof(ir, ir_args(ir, in)[0]).dim[1]; /* in registers, an fma a lane */
-        if (ir_is_atomic(in))
-            each = 32;
-        total += times * (each < 1 ? 1 : each) * (n > 8 ? n / 8 : 1) * 0.6;
+            t = outer[--depth];
+        const double n = lanes(ir, &info, in);
+        e.ns += t.most * cost_of(in, ir, r, n);
+        e.adds += adds(k, in) ? t.likely * n : 0;
     }
     arena_free(&mem);
-    return total;
+    return e;
+}
+
+/* An addition in memory that is shared takes some 5 ns, one of a thread's own 0.3 to 1.5. An element of the
+ * buffer takes 1.5 ns at the end, and 0.1 to 0.3 a thread to be filled and added up. */
+bool kernel_sums_pay(const eas_kernel *k, const int64_t *count, double adds)
+{
+    enum { LEAST = 8192, BUDGET = 256 << 20 };
+    const double threads = pool_size();
+    double elements = 0, bytes = 0;
+    for (int i = 0; i < k->nparams; i++)
+        if (k->params[i].added) {
+            elements += (double)count[i];
+            bytes += (double)count[i] * (double)(1 << k->params[i].log2_size);
+        }
+    return adds >= LEAST && adds >= elements * (1 + threads / 8) && bytes * threads <= BUDGET;
 }

@@ -50,6 +50,16 @@ static bool uses_matrices(const eas_ir *ir)
     return false;
 }
 
+static bool describe_adds(eas_kernel *k)
+{
+    bool *added = calloc((size_t)k->nparams + 1, sizeof *added);
+    k->adds = added && ir_added(k->ir, added);
+    for (int i = 0; i < k->nparams && added; i++)
+        k->params[i].added = added[i];
+    free(added);
+    return added != NULL;
+}
+
 static bool describe_params(eas_kernel *k)
 {
     const eas_ir *ir = k->ir;
@@ -61,9 +71,10 @@ static bool describe_params(eas_kernel *k)
                                       .dtype = t.dtype,
                                       .written = ir->params[i].write,
                                       .log2_size = (uint8_t)__builtin_ctzll(eas_dtype_size(t.dtype)),
-                                      .is_float = dtype_is_float(t.dtype)};
+                                      .is_float = dtype_is_float(t.dtype),
+                                      .atomic = ir->params[i].atomic};
     }
-    return k->params != NULL;
+    return k->params && describe_adds(k);
 }
 
 eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out)
@@ -257,23 +268,28 @@ static eas_status refuse_loose(const eas_kernel *k)
              : EAS_OK;
 }
 
+static unsigned how_of(unsigned form)
+{
+    return (form & FORM_ALIAS ? DEV_ALIAS : 0) | (form & FORM_SUMS ? DEV_SUMS : 0);
+}
+
 /* EAS_LOG=info: what was compiled, for whom, whether the disk had it, and what it took. */
 static eas_status compile_logged(eas_device *d, const eas_ir *ir, unsigned form, dev_code **out)
 {
     const char *level = getenv("EAS_LOG");
     kernel_dump(ir);
     if (!level || (strcmp(level, "info") && strcmp(level, "debug")))
-        return d->compile(d, ir, (form & FORM_ALIAS) != 0, out);
+        return d->compile(d, ir, how_of(form), out);
     struct timespec a, b;
     uint64_t hits = dev_count.hits, misses = dev_count.misses;
     clock_gettime(CLOCK_MONOTONIC, &a);
-    eas_status st = d->compile(d, ir, (form & FORM_ALIAS) != 0, out);
+    eas_status st = d->compile(d, ir, how_of(form), out);
     clock_gettime(CLOCK_MONOTONIC, &b);
     double ms = 1e3 * (double)(b.tv_sec - a.tv_sec) + 1e-6 * (double)(b.tv_nsec - a.tv_nsec);
     const char *disk = dev_count.hits != hits     ? "found on disk"
                      : dev_count.misses != misses ? "not on disk"
                                                   : "the disk was not asked";
-    fprintf(stderr, "eas: %s %s for %s in %.2f ms (%s%s%s%s%s)\n",
+    fprintf(stderr, "eas: %s %s for %s in %.2f ms (%s%s%s%s%s%s)\n",
             st                       ? "failed to compile"
             : dev_count.hits != hits ? "loaded"
                                      : "compiled",
@@ -281,7 +297,8 @@ static eas_status compile_logged(eas_device *d, const eas_ir *ir, unsigned form,
             form & FORM_DATA      ? "; accesses by data are checked"
             : form & FORM_CHECKED ? "; accesses are checked"
                                   : "",
-            form & FORM_NARROW ? "; 32-bit integers" : "", form & FORM_ASSERT ? "; with asserts" : "");
+            form & FORM_NARROW ? "; 32-bit integers" : "", form & FORM_ASSERT ? "; with asserts" : "",
+            form & FORM_SUMS ? "; sums of threads" : "");
     return st;
 }
 

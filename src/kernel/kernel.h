@@ -9,8 +9,16 @@
 #include <stdatomic.h>
 
 /* Forms of a launch, as bits: each combination is compiled at first need. FORM_DATA: of what FORM_CHECKED
- * asks for, only accesses by data are checked. */
-enum { FORM_ALIAS = 1, FORM_CHECKED = 2, FORM_NARROW = 4, FORM_ASSERT = 8, FORM_DATA = 16, NFORMS = 32 };
+ * asks for, only accesses by data are checked. FORM_SUMS: DEV_SUMS. */
+enum {
+    FORM_ALIAS = 1,
+    FORM_CHECKED = 2,
+    FORM_NARROW = 4,
+    FORM_ASSERT = 8,
+    FORM_DATA = 16,
+    FORM_SUMS = 32,
+    NFORMS = 64
+};
 /* Forms of the IR that code is made of, as bits. IR_FORM_TEXT: with fast math, functions that C-like
  * languages have stay calls. IR_FORM_LDEXP: for hardware that scales by powers of two. */
 enum {
@@ -28,13 +36,14 @@ typedef struct kernel_memo {
     int64_t *key; /* grid, scalars, counts */
     uint8_t proof; /* ir_proof */
     int8_t narrow; /* is the 32-bit form right? -1: nobody asked yet */
+    bool sums; /* is FORM_SUMS worth it? */
     double cost; /* of a program, see cost.c */
 } kernel_memo;
 enum { MEMOS = 16 };
 
 /* A parameter as a launch looks at it. */
 typedef struct kernel_param {
-    uint8_t is_buffer, dtype, written, log2_size, is_float;
+    uint8_t is_buffer, dtype, written, log2_size, is_float, added, atomic; /* added: ir_added */
 } kernel_param;
 
 struct eas_kernel {
@@ -52,6 +61,7 @@ struct eas_kernel {
     int size_n, size_h, size_w, size_d; /* parameters called N, H, W, D, or -1 */
     bool has_mma; /* accesses that cannot be guarded one by one */
     bool has_assert;
+    bool adds; /* some parameter is `added` */
     bool serial; /* programs run one after the other */
     bool doubtful; /* cover.c: a grid inferred from N may not be what is meant */
     _Atomic uint64_t covered; /* hash of the last such launch that was found right */
@@ -82,7 +92,12 @@ void kernel_compile_ahead(int n, eas_kernel *const *kernels, eas_device *d, cons
 void kernel_sizes(const eas_ir *ir, eas_kernel *k);
 
 /* ---- cost.c ---- */
-double kernel_cost(const eas_ir *ir, const ir_env *env); /* rough nanoseconds of one program */
+typedef struct kernel_estimate { /* of one program */
+    double ns, adds; /* adds: to buffers that are `added` */
+} kernel_estimate;
+kernel_estimate kernel_cost(const eas_kernel *k, const ir_env *env);
+/* Do arrays of each thread's own (FORM_SUMS) cost less than they save? */
+bool kernel_sums_pay(const eas_kernel *k, const int64_t *count, double adds);
 
 /* ---- launch.c ---- */
 /* A launch's arguments as the device wants them. */

@@ -112,6 +112,7 @@ static eas_status count_programs(const eas_kernel *k, packed *p)
 typedef struct verdict {
     ir_proof proof;
     int8_t narrow; /* as in kernel_memo */
+    bool sums;
     double cost;
 } verdict;
 
@@ -126,7 +127,11 @@ static verdict prove(eas_kernel *k, const packed *p)
 {
     ir_range scalar[IR_MAX_PARAMS];
     ir_env env = env_of(k, p, scalar);
-    return (verdict){ir_in_bounds(k->ir, &env, NULL), -1, kernel_cost(k->ir, &env)};
+    const kernel_estimate e = kernel_cost(k, &env);
+    return (verdict){.proof = ir_in_bounds(k->ir, &env, NULL),
+                     .narrow = -1,
+                     .sums = k->adds && kernel_sums_pay(k, p->count, e.adds * (double)p->programs),
+                     .cost = e.ns};
 }
 
 /* May this launch run the 32-bit form? There may be none: then the answer is no. */
@@ -153,7 +158,7 @@ static bool recall(eas_kernel *k, const packed *p, verdict *out)
         if (!m->key)
             break;
         found = !memcmp(m->key, p->key, key_bytes(k));
-        *out = (verdict){(ir_proof)m->proof, m->narrow, m->cost};
+        *out = (verdict){(ir_proof)m->proof, m->narrow, m->sums, m->cost};
     }
     atomic_flag_clear_explicit(&k->memo_lock, memory_order_release);
     return found;
@@ -170,6 +175,7 @@ static void remember(eas_kernel *k, const packed *p, verdict v)
         memcpy(m->key, p->key, key_bytes(k));
         m->proof = (uint8_t)v.proof;
         m->narrow = v.narrow;
+        m->sums = v.sums;
         m->cost = v.cost;
         k->memo_next = (k->memo_next + 1) % MEMOS;
     }
@@ -208,6 +214,20 @@ IN_LINE bool overlaps(const eas_kernel *k, const packed *p, bool sensitive)
             uint64_t lo2 = p->slot[j], hi2 = lo2 + ((uint64_t)p->count[j] << o->log2_size);
             if (o->is_buffer && j != i && lo < hi2 && lo2 < hi &&
                 (sensitive || lo != lo2 || o->log2_size != q->log2_size))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Does memory that is changed atomically belong to another argument as well? */
+static bool atomics_overlap(const eas_kernel *k, const packed *p)
+{
+    for (int i = 0; i < k->nparams; i++) {
+        const uint64_t lo = p->slot[i], hi = lo + ((uint64_t)p->count[i] << k->params[i].log2_size);
+        for (int j = 0; j < k->nparams && k->params[i].atomic; j++) {
+            const uint64_t lo2 = p->slot[j], hi2 = lo2 + ((uint64_t)p->count[j] << k->params[j].log2_size);
+            if (k->params[j].is_buffer && j != i && lo < hi2 && lo2 < hi)
                 return true;
         }
     }
@@ -256,6 +276,9 @@ static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, verdict 
     if (d->text && v.narrow == 1)
         form |= FORM_NARROW;
     *on = (form & FORM_CHECKED) && k->has_mma ? &dev_ref : d;
+    /* programs that run in order add in order */
+    if ((*on)->sums && v.sums && !k->serial && !atomics_overlap(k, p))
+        form |= FORM_SUMS;
     int device = dev_index(*on);
     if (*on == &dev_ref)
         return code_of(k, device, d == &dev_ref ? form : form & FORM_ASSERT, o, code);

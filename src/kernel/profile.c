@@ -330,10 +330,10 @@ static eas_status timed_replay(eas_device *d, dev_queue *q, const dev_plan *plan
     return st;
 }
 
-static eas_status timed_compile(eas_device *d, const eas_ir *ir, bool alias, dev_code **out)
+static eas_status timed_compile(eas_device *d, const eas_ir *ir, unsigned how, dev_code **out)
 {
     double start = now();
-    eas_status st = P.own[dev_index(d)].compile(d, ir, alias, out);
+    eas_status st = P.own[dev_index(d)].compile(d, ir, how, out);
     if (!st)
         record(COMPILE, dev_index(d), NULL, ir, start, 0);
     return st;

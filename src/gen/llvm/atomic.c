@@ -2,8 +2,11 @@
  *
  * Lanes take effect one after the other. Global memory is shared with the other threads of the pool: one
  * locked instruction, or a loop around compare-and-exchange for floats, whose min and max are the IR's and
- * not the hardware's. An exchange whose result nobody reads is a store. Threadgroup memory belongs to the one
- * thread that runs the program: plain read and write.
+ * not the hardware's. An exchange whose result nobody reads is a store.
+ *
+ * Threadgroup memory belongs to the one thread that runs the program, and so do the arrays that stand for
+ * buffers which the kernel only adds to (gen_options.sums): plain read and write, of whole vectors where
+ * lanes follow each other in memory, since no two of them are then one element.
  *
  * All of these are relaxed; orders are fences of their own, which cost an x86 nothing but seq_cst.
  */
@@ -117,12 +120,18 @@ static V own(gen *g, const ir_insn *in, eas_dtype dt, V p, V x, V y)
     return old;
 }
 
+static bool is_own(const gen *g, uint32_t buf)
+{
+    return ir_typeof(g->ir, buf).kind == IR_TG ||
+           (g->sums && buf <= (uint32_t)g->ir->nparams && g->sums[buf - 1]);
+}
+
 static V change(gen *g, const ir_insn *in, V off, V x, V y)
 {
-    const ir_type buf = ir_typeof(g->ir, ir_args(g->ir, in)[0]);
-    const eas_dtype dt = (eas_dtype)buf.dtype;
-    V p = mem_element(g, g->sval[ir_args(g->ir, in)[0]], dt, off);
-    return (buf.kind == IR_TG ? own : shared)(g, in, dt, p, x, y);
+    const uint32_t buf = ir_args(g->ir, in)[0];
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, buf).dtype;
+    V p = mem_element(g, g->sval[buf], dt, off);
+    return (is_own(g, buf) ? own : shared)(g, in, dt, p, x, y);
 }
 
 /* A vector in memory, so that a lane can be picked. */
@@ -133,6 +142,16 @@ static V laid_out(gen *g, V x)
     return buf;
 }
 
+/* Own memory, lanes that follow each other in it. */
+static V own_row(gen *g, const ir_insn *in, aff off, V mask, V x)
+{
+    const uint32_t buf = ir_args(g->ir, in)[0];
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, buf).dtype;
+    V old = mem_load_affine(g, g->sval[buf], dt, off, mask, mask ? LLVMConstNull(LLVMTypeOf(x)) : NULL);
+    mem_store_row(g, g->sval[buf], dt, off, mask, value_insn(g, ir_atomic_op(in->op), dt, old, x, NULL));
+    return old;
+}
+
 /* Offsets in a dtype of their own, as narrow as they were made: fewer words have to leave the vector
  * registers. */
 typedef struct offsets {
@@ -140,9 +159,8 @@ typedef struct offsets {
     eas_dtype dt;
 } offsets;
 
-static offsets offsets_of(gen *g, uint32_t v)
+static offsets offsets_of(gen *g, uint32_t v, aff a)
 {
-    const aff a = affine_of(g, v, seg_map(g));
     if (a.run.ok && a.run.exact)
         return (offsets){affine_vector(g, a, EAS_I64), EAS_I64};
     return (offsets){seg_here(g, v), (eas_dtype)ir_typeof(g->ir, v).dtype};
@@ -197,33 +215,43 @@ static void in_a_loop(gen *g, const ir_insn *in, V mask, const offsets *off, V x
 enum { MAX_IN_A_ROW = 16 };
 
 /* Plain accesses are quick enough to be worth writing out; locked ones are not. */
-void atomic_insn(gen *g, uint32_t i)
+static V lane_by_lane(gen *g, const ir_insn *in, const offsets *off, V mask, V x, V y)
 {
-    const ir_insn *in = &g->ir->insns[i];
-    const uint32_t *a = ir_args(g->ir, in), m = ir_mask(g->ir, in);
     const T vec = ty_of(g, (eas_dtype)ir_typeof(g->ir, in->res).dtype, g->c->n);
-    const bool row = ir_typeof(g->ir, a[0]).kind == IR_TG && g->c->n <= MAX_IN_A_ROW;
-    V mask = mask_and(g, m ? seg_mask(g, m) : NULL, g->c->exec);
-    const offsets off = offsets_of(g, a[1]);
-    const int values = ir_atomic_values(in->op);
-    V x = values ? seg_here(g, a[2]) : NULL, y = values == 2 ? seg_here(g, a[3]) : NULL;
+    const bool row = is_own(g, ir_args(g->ir, in)[0]) && g->c->n <= MAX_IN_A_ROW;
     V out = used(g, in->res) ? laid_out(g, LLVMConstNull(vec)) : NULL;
     LLVMBasicBlockRef done = new_block(g, "changed");
     if (row && mask) {
         LLVMBasicBlockRef all = new_block(g, "all"), some = new_block(g, "some");
         LLVMBuildCondBr(g->b, all_of(g, mask), all, some);
         LLVMPositionBuilderAtEnd(g->b, all);
-        all_in_a_row(g, in, &off, x, y, out);
+        all_in_a_row(g, in, off, x, y, out);
         branch_to(g, done);
         LLVMPositionBuilderAtEnd(g->b, some);
     }
     if (row && !mask)
-        all_in_a_row(g, in, &off, x, y, out);
+        all_in_a_row(g, in, off, x, y, out);
     else
-        in_a_loop(g, in, mask, &off, x, y, out);
+        in_a_loop(g, in, mask, off, x, y, out);
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, done);
-    seg_define(g, in->res, out ? LLVMBuildLoad2(g->b, vec, out, "") : LLVMConstNull(vec));
+    return out ? LLVMBuildLoad2(g->b, vec, out, "") : LLVMConstNull(vec);
+}
+
+void atomic_insn(gen *g, uint32_t i)
+{
+    const ir_insn *in = &g->ir->insns[i];
+    const uint32_t *a = ir_args(g->ir, in), m = ir_mask(g->ir, in);
+    V mask = mask_and(g, m ? seg_mask(g, m) : NULL, g->c->exec);
+    const aff at = affine_of(g, a[1], seg_map(g));
+    const int values = ir_atomic_values(in->op);
+    V x = values ? seg_here(g, a[2]) : NULL, y = values == 2 ? seg_here(g, a[3]) : NULL;
+    if (is_own(g, a[0]) && ir_atomic_op(in->op) && at.run.ok && at.run.exact && at.run.stride == 1) {
+        seg_define(g, in->res, own_row(g, in, at, mask, x));
+        return;
+    }
+    const offsets off = offsets_of(g, a[1], at);
+    seg_define(g, in->res, lane_by_lane(g, in, &off, mask, x, y));
 }
 
 void atomic_scalar(gen *g, uint32_t i)

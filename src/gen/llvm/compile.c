@@ -104,8 +104,12 @@ static eas_status generate(gen *g)
     g->outputs = arena_alloc(&g->mem, sizeof *g->outputs * (g->ir->nvals + 1));
     g->frags = arena_alloc(&g->mem, sizeof *g->frags * (g->ir->nvals + 1));
     g->chains = arena_alloc(&g->mem, sizeof *g->chains * (g->ir->nvals + 1));
-    if (!g->sval || !g->outputs || !g->frags || !g->chains)
+    if (g->opt->sums)
+        g->sums = arena_alloc(&g->mem, sizeof *g->sums * (size_t)(g->ir->nparams + 1));
+    if (!g->sval || !g->outputs || !g->frags || !g->chains || (g->opt->sums && !g->sums))
         return base_fail_oom(sizeof *g->sval * g->ir->nvals);
+    if (g->sums)
+        ir_added(g->ir, g->sums);
     function_emit(g);
     return g->st ? g->st : check_module(g);
 }

@@ -112,6 +112,7 @@ typedef struct gen {
     V pid, id[3]; /* the running program, as a number and by axis */
     V *sval; /* per value: uniform values (scalar), buffers (pointer) */
     V *outputs; /* per value: where a block of IN_OUTPUT lies, once that was chosen; NULL: in its slot */
+    bool *sums; /* per parameter: the array is this thread's own; NULL: none is */
     frag *frags; /* per value, in the running chunk */
     V *chains; /* per value: the running results of a reduction along the last axis */
     segment *seg; /* the one being emitted */
@@ -264,6 +265,8 @@ void mem_store_scalar(gen *g, V ptr, eas_dtype dt, V off, V x);
 V mem_load_affine(gen *g, V ptr, eas_dtype dt, aff off, V mask, V other);
 V mem_load_vector(gen *g, V ptr, eas_dtype dt, V off, V mask, V other);
 void mem_load(gen *g, uint32_t insn); /* in a chunk */
+/* lanes that follow each other in memory */
+void mem_store_row(gen *g, V ptr, eas_dtype dt, aff off, V mask, V x);
 V mem_reload(gen *g, uint32_t insn); /* what a load of an earlier segment gave, from the same place */
 void mem_store(gen *g, uint32_t insn);
 void mem_bounds(gen *g, uint32_t insn);

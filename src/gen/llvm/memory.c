@@ -503,6 +503,12 @@ static void store_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V val
         store_either(g, ptr, dt, o, mask, x);
 }
 
+void mem_store_row(gen *g, V ptr, eas_dtype dt, aff off, V mask, V x)
+{
+    offsets o = {.a = off};
+    store_offsets(g, ptr, dt, &o, mask, x, false);
+}
+
 static bool is_item(const gen *g, uint32_t i) /* not inside a region of the segment */
 {
     for (uint32_t k = 0; k < g->seg->items.len; k++)
