@@ -1085,7 +1085,8 @@ EAS_API eas_status eas_nodes_checkpoint(int nout, eas_node *const *results, int 
 
 /* ---- how tensors lie on a mesh ---------------------------------------------------------------------- */
 
-/* Metadata: nothing runs on more than one device because of it. Axes of the mesh are told by their number. */
+/* A spec says along which axes of a mesh each dim of a tensor is cut; a rule, how an operation passes specs
+ * on. These are values: tensors are cut by eas_node_shard, below. Axes of a mesh are told by their number. */
 enum { EAS_MAX_RANK = 32, EAS_MESH_AXES = 16, EAS_MAX_FACTORS = 512, EAS_DIM_FACTORS = 16 };
 typedef struct eas_mesh {
     int naxes; /* EAS_MESH_AXES at most */

@@ -3,13 +3,14 @@ forward, both against JAX where it has the operation, under vmap and compile, an
 derivatives. A new row fails until it has a case here."""
 
 import functools
+import itertools
 import unittest
 import zlib
 
 import numpy as np
 
 import eager
-from eager import Tensor, compile, grad, jacfwd, jacrev, jvp, vjp, vmap
+from eager import Tensor, compile, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 try:
     import jax
@@ -214,6 +215,11 @@ def flat(ts):
     return [np.asarray(N(t)).ravel() for t in ts]
 
 
+def some_of(n):
+    """Every choice of some of n arguments, but not all."""
+    return [m for k in range(1, n) for m in itertools.combinations(range(n), k)]
+
+
 class TestEveryOperation(unittest.TestCase):
     def test_there_is_a_case_for_every_row(self):
         from eas._eas import tensor_ops
@@ -299,13 +305,46 @@ class TestEveryOperation(unittest.TestCase):
             for i, b in enumerate(back):
                 want = np.stack([N(vjp(c.f, *[C(m[k]) for m in many])[1](C(ct[k]))[i]) for k in range(n)])
                 self.close(N(b), want, 1e-9 if name != "cast" else 1e-5, name)
-            # only one argument is mapped: the others have a gradient in every lane
-            mixed = vmap(lambda x, d: vjp(c.f, x, *[C(a) for a in c.args[1:]])[1](d), in_axes=(0, 0))(C(many[0]), C(ct))
-            for i, b in enumerate(mixed):
-                want = np.stack([N(vjp(c.f, C(many[0][k]), *[C(a) for a in c.args[1:]])[1](C(ct[k]))[i]) for k in range(n)])
-                self.close(N(b), want, 1e-9 if name != "cast" else 1e-5, name)
+            # only some arguments are mapped: the others have a gradient in every lane
+            for mapped in some_of(len(c.args)):
+                xs = [C(many[i]) if i in mapped else C(a) for i, a in enumerate(c.args)]
+                axes = [0 if i in mapped else None for i in range(len(c.args))]
+                y = vmap(c.f, in_axes=tuple(axes))(*xs)
+                mixed = vmap(lambda d, *xs: vjp(c.f, *xs)[1](d), in_axes=(0, *axes))(C(ct), *xs)
+                each = [vjp(c.f, *[C(many[i][k]) if i in mapped else C(a) for i, a in enumerate(c.args)]) for k in range(n)]
+                self.close(N(y), np.stack([N(e[0]) for e in each]), 1e-9 if name != "cast" else 1e-5, f"{name} {mapped}")
+                each = [e[1](C(ct[k])) for k, e in enumerate(each)]
+                for i, b in enumerate(mixed):
+                    self.close(N(b), np.stack([N(e[i]) for e in each]), 1e-9 if name != "cast" else 1e-5, f"{name} {mapped}")
 
         self.each(check)
+
+    def test_lanes_with_indices_of_their_own(self):
+        """Data, indices and values of what reads and writes by index, each mapped or not."""
+        x, v, at, along = u(3, 4, 2), u(2, 4, 2), np.array([2, 0]), np.array([[[2, 0], [1, 1], [0, 2], [1, 0]], [[0, 1], [2, 0], [1, 1], [2, 2]]])
+        rows, wide = np.array([[[1, 0, 1]]]), u(3, 4, 3)
+        cases = [(f"put_along_axis {m}", lambda x, i, v, m=m: eager.put_along_axis(x, i, v, axis=0, mode=m), x, along, v) for m in ("set", "add", "mul", "max", "min")]
+        cases += [(f"put_along_axis of rows {m}", lambda x, i, v, m=m: eager.put_along_axis(x, i, v, axis=-1, mode=m), x, rows, wide) for m in ("set", "add", "mul", "max", "min")]
+        cases += [(f"scatter {m}", lambda x, i, v, m=m: eager.scatter(x, i, v, axis=0, mode=m), x, at, v) for m in ("set", "add", "mul", "max", "min")]
+        cases += [("x[i] = v", lambda x, i, v: x.at[i].set(v), x, at, v), ("x[:, i] = v", lambda x, i, v: x.at[:, i].add(v), x, at, u(3, 2, 2))]
+        cases += [("gather", lambda x, i, v: eager.gather(x, i, axis=0) * v, x, at, v), ("take_along_axis", lambda x, i, v: eager.take_along_axis(x, i, axis=0) * v, x, along, v)]
+        cases += [("x[i]", lambda x, i, v: x[i] * v, x, at, v), ("x[i, :, i]", lambda x, i, v: x[i, :, 1 - i % 2] * v[:, :, 0], x, at, v)]
+        n, tensor = 2, Tensor.constant
+        for name, f, x, i, v in cases:
+            whole = (x, i, v)
+            many = (np.stack([x, x * 1.5]), np.stack([i, i[::-1]]), np.stack([v, v * 0.7 + 0.01]))
+            for mapped in (*some_of(3), (0, 1, 2)):
+                with self.subTest(case=name, mapped=mapped):
+                    axes = tuple(0 if k in mapped else None for k in range(3))
+                    given = [tensor(many[k] if k in mapped else whole[k]) for k in range(3)]
+                    lanes = [[tensor(many[k][lane] if k in mapped else whole[k]) for k in range(3)] for lane in range(n)]
+
+                    def both(x, i, v):
+                        return f(x, i, v), grad(lambda x, v: (f(x, i, v) ** 2).sum(), (0, 1))(x, v), hessian(lambda v: (f(x, i, v) ** 2).sum())(v)
+
+                    got, want = vmap(both, in_axes=axes)(*given), [both(*lane) for lane in lanes]
+                    for a, *b in zip(eager.tree_leaves(got), *[eager.tree_leaves(w) for w in want]):
+                        self.close(N(a), np.stack([N(one) for one in b]), 1e-9, name)
 
     def test_derivatives_of_vmap(self):
         def check(name, c):

@@ -561,7 +561,7 @@ static eas_node *last_ones(gbuild *g, const eas_node *n)
         one[i] = i < nbatch                   ? node_shape(index)[i]
                : i >= axis && i < axis + nidx ? node_shape(index)[nbatch + i - axis]
                                               : 1;
-    return mine ? gb_reshape(g, mine, 0, u->rank, one) : NULL;
+    return mine ? gb_reshape(g, mine, u->batch_dims, u->rank, one) : NULL;
 }
 
 static eas_node *back_scatter(gbuild *g, eas_node *n, int i, eas_node *ct)
@@ -578,8 +578,11 @@ static eas_node *back_scatter(gbuild *g, eas_node *n, int i, eas_node *ct)
         memcpy(shape + e + axis, node_shape(u) + axis, sizeof *shape * (size_t)(u->rank - axis));
         return scattered(g, n, ct, gd_fill(g, (eas_dtype)ct->dtype, 0, ct->batch_dims, rank, shape));
     }
+    /* where every element's row has indices of its own, the updates are read back along that row */
     eas_node *r =
-        gb_gather(g, ct, index_for(g, node_in(n)[1], nbatch, ct, e), nbatch ? nbatch + e : 0, axis + e);
+        nbatch > n->batch_dims
+            ? along(g, ct, node_in(n)[1], axis + e, ct->batch_dims)
+            : gb_gather(g, ct, index_for(g, node_in(n)[1], nbatch, ct, e), nbatch ? nbatch + e : 0, axis + e);
     if (r && how == SCATTER_SET)
         r = gd_where(g, last_ones(g, n), r, gd_num(g, r, 0));
     return r ? gd_rebatch(g, r, e + u->batch_dims) : NULL;

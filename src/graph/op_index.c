@@ -430,10 +430,11 @@ eas_status make_put_along_axis(const graph_call *c, eas_node **out)
     eas_node *y = scatter_any(g, c, gb_reshape(g, x, bd, bd + 1, flat), index, u, 0, false, how);
     if (!y)
         return rule_done(&r, NULL, out);
-    eas_dim shape[GRAPH_MAX_RANK];
-    memcpy(shape, node_shape(x), sizeof *shape * (size_t)rank);
+    /* y may have batch dims that only the indices or the values brought */
+    eas_dim shape[2 * GRAPH_MAX_RANK];
     memcpy(shape, node_shape(y), sizeof *shape * (size_t)y->batch_dims);
-    return rule_done(&r, gb_reshape(g, y, y->batch_dims, rank, shape), out);
+    memcpy(shape + y->batch_dims, node_shape(x) + bd, sizeof *shape * (size_t)(rank - bd));
+    return rule_done(&r, gb_reshape(g, y, y->batch_dims, y->batch_dims + rank - bd, shape), out);
 }
 
 /* ---- search in what is sorted ---- */

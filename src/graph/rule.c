@@ -241,6 +241,16 @@ eas_node *gb_size(gbuild *g, eas_dim d, eas_dtype dt)
 
 /* ---- views ---- */
 
+/* -1: a size is not known yet, or there are too many elements to count */
+static int64_t known_product(int n, const eas_dim *d)
+{
+    int64_t p = 1;
+    for (int i = 0; i < n; i++)
+        if (!dim_known(d[i]) || __builtin_mul_overflow(p, d[i], &p))
+            return -1;
+    return p;
+}
+
 eas_node *gb_reshape(gbuild *g, eas_node *x, int batch_dims, int rank, const eas_dim *shape)
 {
     if (g->st || !x)
@@ -248,6 +258,12 @@ eas_node *gb_reshape(gbuild *g, eas_node *x, int batch_dims, int rank, const eas
     if (rank == x->rank && batch_dims == x->batch_dims &&
         !memcmp(shape, node_shape(x), sizeof *shape * (size_t)rank))
         return x;
+    const int64_t have = known_product(x->rank, node_shape(x)), want = known_product(rank, shape);
+    if (have >= 0 && want >= 0 && have != want) {
+        g->st = base_fail(EAS_ERR_INTERNAL, "eager: %lld elements reshaped to %lld", (long long)have,
+                          (long long)want);
+        return NULL;
+    }
     return gb_new(g, GRAPH_RESHAPE, (eas_dtype)x->dtype, batch_dims, rank, shape, 0, NULL, 1, &x);
 }
 

@@ -337,7 +337,7 @@ static void leave(void *ctx) { ((turns *)ctx)->left++; }
 static void enter(void *ctx) { ((turns *)ctx)->entered++; }
 
 /* A launch of one program has nothing that other threads could take, and is over before anybody could take
- * the caller's lock: it is not given up. */
+ * the caller's lock: it is not given up. The interpreter, which is slow, always gives it up. */
 static void one_short_program_keeps_the_lock(void **state)
 {
     (void)state;
@@ -349,6 +349,9 @@ static void one_short_program_keeps_the_lock(void **state)
     const eas_launch l = {.size = sizeof l, .ctx = &t, .leave = leave, .enter = enter};
     assert_non_null(a);
     assert_int_equal(eas_device_get("cpu", &dev), EAS_OK);
+    char *code = NULL;
+    const int interpreted = eas_kernel_text(k, "llvm", &code) == EAS_ERR_UNAVAILABLE;
+    eas_memory_free(code);
     for (int i = 0; i < 2; i++) {
         const int64_t n = i ? MANY : FEW;
         eas_arg args[5] = {buffer(a, n, EAS_F32), buffer(a + MANY, n, EAS_F32),
@@ -356,7 +359,7 @@ static void one_short_program_keeps_the_lock(void **state)
         assert_int_equal(eas_kernel_launch(k, dev, args, 5, NULL), EAS_OK); /* compiles */
         assert_int_equal(eas_kernel_launch(k, dev, args, 5, &l), EAS_OK);
         assert_int_equal(t.left, t.entered);
-        assert_true(i || !t.left);
+        assert_true(i || interpreted ? t.left > 0 : !t.left);
     }
     eas_kernel_release(k);
     free(a);

@@ -97,7 +97,7 @@ static void check_rule(const row *r, eas_node *n)
 }
 static void check_shardings(const row *r, eas_node *out, int n, eas_node *const *in)
 {
-    eas_mesh m = {2, {2, 3}};
+    eas_mesh m = {.naxes = 2, .sizes = {2, 3}};
     eas_spec spec, got;
     const eas_spec *specs[16] = {NULL};
     int any;

@@ -18,7 +18,7 @@ static int mesh_of(int64_t a, int64_t b)
 {
     const char *names[] = {"a", "b"};
     int id;
-    OK(eas_mesh_register("c", &(eas_mesh){2, {a, b}}, names, &id));
+    OK(eas_mesh_register("c", &(eas_mesh){.naxes = 2, .sizes = {a, b}}, names, &id));
     return id;
 }
 

@@ -30,7 +30,7 @@ static int mesh_of(int64_t devices)
 {
     const char *names[] = {"x"};
     int id;
-    OK(eas_mesh_register("s", &(eas_mesh){1, {devices}}, names, &id));
+    OK(eas_mesh_register("s", &(eas_mesh){.naxes = 1, .sizes = {devices}}, names, &id));
     return id;
 }
 

@@ -25,7 +25,7 @@ typedef struct way {
     LLVMRealPredicate real;
     const char *call;
 } way;
-#define OWN {WAY_OWN}
+#define OWN {.kind = WAY_OWN}
 #define ONE(i, f) \
     { \
         WAY_ONE, .one = { LLVMBuild##i, LLVMBuild##f } \
