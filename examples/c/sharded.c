@@ -67,7 +67,8 @@ int main(void)
     int rank, ranks, mesh, bad = 0;
     check(eas_dist_place(&rank, &ranks));
     const int64_t devices = ranks > 1 ? ranks : 4;
-    check(eas_mesh_register("line", &(eas_mesh){.naxes = 1, .sizes = {devices}}, (const char *[]){"x"}, &mesh));
+    check(
+        eas_mesh_register("line", &(eas_mesh){.naxes = 1, .sizes = {devices}}, (const char *[]){"x"}, &mesh));
     eas_buffer *b = numbers(0, IN * OUT, w_at);
     eas_node *x = rows_of_x(mesh, devices), *w, *product, *sums, *whole;
     check(eas_node_from_buffer(b, EAS_F32, 2, (int64_t[]){IN, OUT}, 0, NULL, &w));

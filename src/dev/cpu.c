@@ -167,8 +167,8 @@ static _Atomic int said_no_compiler;
 
 static eas_status obtain_image(const eas_ir *ir, unsigned how, gen_image *im, bool *have)
 {
-    static const char *const named[] = {
-        "", [DEV_ALIAS] = "alias", [DEV_SUMS] = "sums", [DEV_ALIAS | DEV_SUMS] = "alias sums"};
+    static const char *const named[] = {"", [DEV_ALIAS] = "alias", [DEV_SUMS] = "sums",
+                                        [DEV_ALIAS | DEV_SUMS] = "alias sums"};
     cache_key key;
     cache_key_of(ir, isa_features(), named[how], &key);
     *have = cache_load(&key, im);

@@ -579,10 +579,9 @@ static eas_node *back_scatter(gbuild *g, eas_node *n, int i, eas_node *ct)
         return scattered(g, n, ct, gd_fill(g, (eas_dtype)ct->dtype, 0, ct->batch_dims, rank, shape));
     }
     /* where every element's row has indices of its own, the updates are read back along that row */
-    eas_node *r =
-        nbatch > n->batch_dims
-            ? along(g, ct, node_in(n)[1], axis + e, ct->batch_dims)
-            : gb_gather(g, ct, index_for(g, node_in(n)[1], nbatch, ct, e), nbatch ? nbatch + e : 0, axis + e);
+    eas_node *r = nbatch > n->batch_dims ? along(g, ct, node_in(n)[1], axis + e, ct->batch_dims)
+                                         : gb_gather(g, ct, index_for(g, node_in(n)[1], nbatch, ct, e),
+                                                     nbatch ? nbatch + e : 0, axis + e);
     if (r && how == SCATTER_SET)
         r = gd_where(g, last_ones(g, n), r, gd_num(g, r, 0));
     return r ? gd_rebatch(g, r, e + u->batch_dims) : NULL;

@@ -380,9 +380,8 @@ eas_status make_index_update(const graph_call *c, eas_node **out)
     int how = read_how(&r);
     if (g->st)
         return rule_done(&r, NULL, out);
-    eas_node *y =
-        scatter_any(g, c, merged(g, x, &k), linear_index(g, k.n, c->in + 2, k.size), c->in[1], k.place, false,
-                    how);
+    eas_node *y = scatter_any(g, c, merged(g, x, &k), linear_index(g, k.n, c->in + 2, k.size), c->in[1],
+                              k.place, false, how);
     return rule_done(&r, unmerged(g, y, x, &k), out);
 }
 
@@ -418,8 +417,8 @@ eas_status make_put_along_axis(const graph_call *c, eas_node **out)
                       rule_text(c->in[0], (char[128]){0}));
     }
     if (axis == rank - 1)
-        return rule_done(
-            &r, g->st ? NULL : scatter_any(g, c, x, both[1], c->in[2], axis - bd, true, how), out);
+        return rule_done(&r, g->st ? NULL : scatter_any(g, c, x, both[1], c->in[2], axis - bd, true, how),
+                         out);
     memcpy(flat, node_shape(x), sizeof *flat * (size_t)bd);
     flat[bd] = gb_product(g, rank - bd, node_shape(x) + bd);
     eas_node *index = gb_broadcast(g, both[1], bd, rank, want);

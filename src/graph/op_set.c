@@ -218,7 +218,7 @@ eas_status expand_unique(eas_node *n, eas_node *const *in, eas_node **out)
     eas_node *x = flat(&g, in[0]),
              *order = places_too ? gb_apply(&g, GRAPH_ARGSORT, 1, &x, 2, (int64_t[]){0, 0}) : NULL;
     eas_node *sorted = places_too ? take(&g, x, order)
-                       : in_order ? x
+                     : in_order   ? x
                                   : gb_apply(&g, GRAPH_SORT, 1, &x, 2, (int64_t[]){0, 0}),
              *first = begins(&g, sorted), *y;
     if (!first)
@@ -227,10 +227,9 @@ eas_status expand_unique(eas_node *n, eas_node *const *in, eas_node **out)
         y = unique_inverse(&g, first, order);
     else {
         eas_node *at = places(&g, first, node_words(n)[1]);
-        y = part == UNIQUE_COUNTS ? unique_counts(&g, at, node_shape(x)[x->rank - 1])
-            : part == UNIQUE_INDICES && in_order
-                ? at
-                : take(&g, part == UNIQUE_VALUES ? sorted : order, at);
+        y = part == UNIQUE_COUNTS              ? unique_counts(&g, at, node_shape(x)[x->rank - 1])
+          : part == UNIQUE_INDICES && in_order ? at
+                                               : take(&g, part == UNIQUE_VALUES ? sorted : order, at);
     }
     return gb_done(&g, y ? gb_reshape(&g, y, n->batch_dims, n->rank, node_shape(n)) : NULL, out);
 }
