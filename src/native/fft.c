@@ -2,8 +2,9 @@
  *
  * A plan has the radices of a length and a table of its roots of unity, computed in double; plans are kept
  * (PLANS of them). Lengths with a prime factor above MAX_RADIX go through Bluestein's convolution. Real
- * transforms share a complex one between two rows. One long complex sequence is cut into four steps so that
- * it uses all threads and stays in the caches.
+ * transforms share a complex one between two rows. One long sequence is cut into four steps so that it uses
+ * all threads and stays in the caches; complex rows whose length has two factors of whole vectors are cut in
+ * the same way, each by one thread, in the first cache.
  */
 #include "native.h"
 
@@ -28,6 +29,9 @@ typedef struct fft_plan {
     int shift;
     double *coarse, *fine, *steps_d;
     float *steps_s;
+    /* all w^(k j) of a sequence that is not long, k of columns->n, j of rows->n; else NULL */
+    double *whole_re_d, *whole_im_d;
+    float *whole_re_s, *whole_im_s;
 } fft_plan;
 typedef struct fft_job {
     const void *in[2]; /* real and imaginary parts; the latter is NULL for real sequences */
@@ -42,7 +46,7 @@ typedef struct fft_job {
     int64_t row; /* of one long sequence: the distance in elements between rows of `mid` */
     void (*step)(const struct fft_job *, int64_t, void *);
     char *scratch;
-    size_t bytes;
+    size_t bytes, blocks; /* blocks: where in a thread's scratch `mid` begins, if a row is cut */
 } fft_job;
 
 #define FN_(name, type) name##_##type
@@ -95,6 +99,7 @@ static void plan_drop(fft_plan *p)
     free(p->chirp_re_s), free(p->chirp_im_s), free(p->chirp_re_d), free(p->chirp_im_d);
     free(p->kernel_re_s), free(p->kernel_im_s), free(p->kernel_re_d), free(p->kernel_im_d);
     free(p->coarse), free(p->fine), free(p->steps_s), free(p->steps_d);
+    free(p->whole_re_d), free(p->whole_im_d), free(p->whole_re_s), free(p->whole_im_s);
     plan_drop(p->inner), plan_drop(p->columns), plan_drop(p->rows);
     free(p);
 }
@@ -202,6 +207,13 @@ static bool make_long(fft_plan *p, int64_t n1)
             root(k * l % n, n, &p->steps_d[2 * LINE * k + l], &p->steps_d[2 * LINE * k + LINE + l]);
     for (int64_t i = 0; i < nsteps; i++)
         p->steps_s[i] = (float)p->steps_d[i];
+    if (n > LONG)
+        return true;
+    if (!tables(n, &p->whole_re_d, &p->whole_im_d, &p->whole_re_s, &p->whole_im_s))
+        return false;
+    for (int64_t i = 0, n2 = n / n1; i < n; i++)
+        root(i / n2 * (i % n2) % n, n, &p->whole_re_d[i], &p->whole_im_d[i]);
+    narrow(n, p->whole_re_d, p->whole_im_d, p->whole_re_s, p->whole_im_s);
     return true;
 }
 
@@ -240,7 +252,7 @@ static fft_plan *plan_get(int64_t n, int64_t n1)
     fft_plan *found = NULL;
     base_lock(&lock);
     for (int i = 0; i < PLANS && !found; i++)
-        if (kept[i] && kept[i]->n == n && !kept[i]->columns == !n1)
+        if (kept[i] && kept[i]->n == n && (kept[i]->columns ? kept[i]->columns->n : 0) == n1)
             found = kept[i];
     if (found)
         atomic_fetch_add(&found->refs, 1);
@@ -281,13 +293,17 @@ static int strip_of(const fft_plan *p, int64_t side, int64_t sequences, bool wid
     return strip;
 }
 
-static eas_status share_out(fft_job *b, const fft_plan *p, int64_t sequences, bool wide,
+/* The bytes of a step's scratch memory: its blocks, and what plan p needs to transform one. */
+static size_t strip_bytes(const fft_job *b, const fft_plan *p)
+{
+    return (size_t)(room(p) + 2 * p->n * (b->strip - 1)) * 64;
+}
+
+static eas_status share_out(fft_job *b, int64_t groups, size_t bytes,
                             void (*step)(const fft_job *, int64_t, void *))
 {
-    const int64_t each = lanes_of(wide) * b->strip, groups = (sequences + each - 1) / each,
-                  elements = room(p) + 2 * p->n * (b->strip - 1);
     int threads = groups > 1 && b->batch * b->n > 20000 ? pool_size() : 1;
-    b->bytes = ((size_t)elements * 64 + 127) & ~(size_t)63;
+    b->bytes = (bytes + 127) & ~(size_t)63;
     b->scratch = aligned_alloc(64, b->bytes * (size_t)threads);
     b->step = step;
     if (!b->scratch)
@@ -300,17 +316,29 @@ static eas_status share_out(fft_job *b, const fft_plan *p, int64_t sequences, bo
     return EAS_OK;
 }
 
-/* The two factors of n that are nearest to each other; 0: one of them has large prime factors. */
-static int64_t square_factor(int64_t n)
+static int64_t groups_of(const fft_job *b, int64_t sequences, bool wide)
+{
+    const int64_t each = lanes_of(wide) * b->strip;
+    return (sequences + each - 1) / each;
+}
+
+/* The smaller one of the two factors of n that are nearest to each other and multiples of `of`; 0: there are
+ * none, or n has large prime factors. */
+static int64_t square_factor(int64_t n, int64_t of)
 {
     fft_plan p = {.n = n};
     int64_t best = 0;
     if (!factorise(&p))
         return 0;
-    for (int64_t d = 1; d * d <= n; d++)
-        if (n % d == 0)
+    for (int64_t d = of; d * d <= n; d += of)
+        if (n % d == 0 && n / d % of == 0)
             best = d;
     return best;
+}
+
+static size_t mid_bytes(const fft_job *b, int64_t n1, bool wide)
+{
+    return 2 * (wide ? sizeof(double) : sizeof(float)) * (size_t)(n1 * b->row);
 }
 
 static eas_status run_long(fft_job *b, int64_t n1, bool wide)
@@ -318,20 +346,40 @@ static eas_status run_long(fft_job *b, int64_t n1, bool wide)
     const int64_t n2 = b->n / n1;
     /* rows are one line longer than needed, so that the lines of a column do not share a set of the caches */
     b->row = n2 + lanes_of(wide);
-    const size_t bytes = 2 * (wide ? sizeof(double) : sizeof(float)) * (size_t)(n1 * b->row);
+    const size_t bytes = mid_bytes(b, n1, wide);
     fft_plan *p = plan_get(b->n, n1);
     b->plan = p;
     b->mid = malloc(bytes);
     eas_status st = p && b->mid ? EAS_OK : base_fail_oom(bytes);
     if (!st) {
         b->strip = strip_of(p->columns, n2, n2, wide);
-        st = share_out(b, p->columns, n2, wide, wide ? long_columns_d : long_columns_s);
+        st = share_out(b, groups_of(b, n2, wide), strip_bytes(b, p->columns),
+                       wide ? long_columns_d : long_columns_s);
     }
     if (!st) {
         b->strip = strip_of(p->rows, n1, n1, wide);
-        st = share_out(b, p->rows, n1, wide, wide ? long_rows_d : long_rows_s);
+        st = share_out(b, groups_of(b, n1, wide), strip_bytes(b, p->rows), wide ? long_rows_d : long_rows_s);
     }
     free(b->mid);
+    plan_drop(p);
+    return st;
+}
+
+/* Rows of n1 times some whole vectors, each in the four steps of a long one. */
+static eas_status run_rows(fft_job *b, int64_t n1, bool wide)
+{
+    fft_plan *p = plan_get(b->n, n1);
+    if (!p)
+        return base_fail_oom((size_t)b->n * 16);
+    b->plan = p;
+    const int64_t n2 = b->n / n1, V = lanes_of(wide);
+    b->strip = MAX_STRIP;
+    while (n1 % (b->strip * V) || n2 % (b->strip * V))
+        b->strip /= 2;
+    b->row = n2 + V;
+    const size_t columns = strip_bytes(b, p->columns), rows = strip_bytes(b, p->rows);
+    b->blocks = columns > rows ? columns : rows;
+    eas_status st = share_out(b, b->batch, b->blocks + mid_bytes(b, n1, wide), wide ? whole_d : whole_s);
     plan_drop(p);
     return st;
 }
@@ -352,17 +400,21 @@ eas_status native_fft(const native_call *c)
         b.scale = 1 / (double)b.n;
     else if (q[6] == 2)
         b.scale = 1 / sqrt((double)b.n);
-    int64_t n1 = b.batch == 1 && b.n >= LONG && b.kind != FFT_HALF ? square_factor(b.n) : 0;
+    const int64_t V = lanes_of(wide);
+    int64_t n1 = b.batch == 1 && b.n >= LONG && b.kind != FFT_HALF ? square_factor(b.n, 1) : 0;
     if (n1 >= 32)
         return run_long(&b, n1, wide);
+    n1 = b.kind == FFT_COMPLEX && b.inner == 1 && b.n % (V * V) == 0 ? square_factor(b.n, V) : 0;
+    if (n1)
+        return run_rows(&b, n1, wide);
     fft_plan *p = plan_get(b.n, 0);
     if (!p)
         return base_fail_oom((size_t)b.n * 16);
     b.plan = p;
     b.lanes = b.kind == FFT_COMPLEX ? b.batch : (b.batch + 1) / 2;
-    const bool columns = b.kind == FFT_COMPLEX && b.inner % lanes_of(wide) == 0;
+    const bool columns = b.kind == FFT_COMPLEX && b.inner % V == 0;
     b.strip = columns ? strip_of(p, b.inner, b.lanes, wide) : 1;
-    eas_status st = share_out(&b, p, b.lanes, wide,
+    eas_status st = share_out(&b, groups_of(&b, b.lanes, wide), strip_bytes(&b, p),
                               columns ? (wide ? columns_d : columns_s) : (wide ? group_d : group_s));
     plan_drop(p);
     return st;
