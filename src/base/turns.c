@@ -15,23 +15,39 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <string.h>
+#include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 
 enum { PATIENCE_MS = 20 };
+
+enum { ANY = -1, NONE = -2 }; /* in place of the number of a CPU */
+#ifdef __linux__
+enum { CPUS = CPU_SETSIZE };
+#else
+enum { CPUS = 1 };
+#endif
 
 typedef struct waiting {
     struct waiting *next;
     pthread_cond_t wake;
     bool called;
+    int cpu, *bound; /* of the one that called it; the thread's own `bound` */
+    pid_t thread;
 } waiting;
 
 static struct {
     pthread_mutex_t lock;
     int taken;
     waiting *first;
+    bool busy[CPUS]; /* somebody's turn */
 } T = {.lock = PTHREAD_MUTEX_INITIALIZER};
-static _Thread_local bool mine;
+static _Thread_local int mine = NONE,
+                         bound = ANY; /* the CPU of this thread's turn; the only one it runs on */
 
 int turn_count(void)
 {
@@ -50,6 +66,55 @@ int turn_count(void)
     atomic_store(&count, n);
     return n;
 }
+
+/* ---- where a turn runs ---- */
+
+#ifdef __linux__
+static cpu_set_t allowed; /* as the process had it when the first turn was taken */
+
+static void find_allowed(void)
+{
+    if (sched_getaffinity(0, sizeof allowed, &allowed))
+        CPU_ZERO(&allowed);
+}
+
+/* A CPU that is nobody's, the one where the thread is if possible; ANY: there is none. Under the lock. */
+static int free_cpu(void)
+{
+    static bool known;
+    if (!known)
+        find_allowed();
+    known = true;
+    const int here = sched_getcpu();
+    if (here >= 0 && here < CPUS && CPU_ISSET(here, &allowed) && !T.busy[here])
+        return here;
+    for (int i = 0; i < CPUS; i++)
+        if (CPU_ISSET(i, &allowed) && !T.busy[i])
+            return i;
+    return ANY;
+}
+
+static pid_t this_thread(void) { return (pid_t)syscall(SYS_gettid); }
+
+static void bind_to(int cpu, pid_t thread, int *now)
+{
+    cpu_set_t one;
+    if (cpu == *now)
+        return;
+    CPU_ZERO(&one);
+    if (cpu != ANY)
+        CPU_SET(cpu, &one);
+    /* a CPU that the process may not use any more: the thread stays where it was */
+    if (sched_setaffinity(thread, sizeof one, cpu == ANY ? &allowed : &one) == 0)
+        *now = cpu;
+}
+#else
+static int free_cpu(void) { return ANY; }
+static pid_t this_thread(void) { return 0; }
+static void bind_to(int cpu, pid_t thread, int *now) { (void)cpu, (void)thread, (void)now; }
+#endif
+
+/* ---- turns ---- */
 
 static void append(waiting *w)
 {
@@ -81,7 +146,7 @@ void turn_take(void)
 {
     pthread_mutex_lock(&T.lock);
     if (T.taken >= turn_count()) {
-        waiting w = {.wake = PTHREAD_COND_INITIALIZER};
+        waiting w = {.wake = PTHREAD_COND_INITIALIZER, .cpu = ANY, .bound = &bound, .thread = this_thread()};
         const struct timespec until = in_a_while();
         append(&w);
         while (!w.called)
@@ -91,29 +156,39 @@ void turn_take(void)
             leave(&w);
             T.taken++;
         }
+        mine = w.cpu;
         pthread_cond_destroy(&w.wake);
     } else {
         T.taken++;
+        mine = free_cpu();
     }
+    if (mine >= 0)
+        T.busy[mine] = true;
     pthread_mutex_unlock(&T.lock);
-    mine = true;
+    bind_to(mine, 0, &bound);
 }
 
 bool turn_give(void)
 {
-    if (!mine)
+    if (mine == NONE)
         return false;
-    mine = false;
     pthread_mutex_lock(&T.lock);
     waiting *w = T.taken <= turn_count() ? T.first : NULL;
     if (w) { /* which has the turn now */
         T.first = w->next;
         w->called = true;
+        w->cpu = mine;
+        if (mine != ANY)
+            bind_to(mine, w->thread, w->bound);
         pthread_cond_signal(&w->wake);
     } else {
         T.taken--;
+        if (mine >= 0)
+            T.busy[mine] = false;
     }
+    mine = NONE;
     pthread_mutex_unlock(&T.lock);
+    bind_to(ANY, 0, &bound); /* bound, it would be woken to wait behind whoever has the CPU now */
     return true;
 }
 
@@ -122,5 +197,6 @@ void turn_after_fork(void)
     pthread_mutex_init(&T.lock, NULL);
     T.taken = 0;
     T.first = NULL;
-    mine = false;
+    memset(T.busy, 0, sizeof T.busy);
+    mine = NONE;
 }

@@ -4,6 +4,7 @@
 #include "../../src/base/turns.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -175,18 +176,33 @@ static void raise_to(_Atomic int *greatest, int x)
         ;
 }
 
+/* on how many CPUs this thread may run; 0: the system does not say */
+static int cpus_here(void)
+{
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return CPU_COUNT(&set);
+#endif
+    return 0;
+}
+
 static void *take_turns(void *ctx)
 {
     (void)ctx;
+    const int all = cpus_here();
     for (int i = 0; i < 20; i++) {
         const int64_t begin = now_ms();
         turn_take();
+        if (now_ms() - begin < 15) /* who has waited longer may have gone without */
+            assert_true(all == 0 || cpus_here() == 1);
         raise_to(&longest_ms, (int)(now_ms() - begin));
         raise_to(&most, atomic_fetch_add(&computing, 1) + 1);
         usleep(100);
         atomic_fetch_sub(&computing, 1);
         atomic_fetch_add(&turns_had, 1);
         assert_true(turn_give());
+        assert_int_equal(cpus_here(), all);
     }
     return NULL;
 }
