@@ -62,7 +62,11 @@ def op(name, **kw):
 def unary(name, low=-2.0, high=2.0, j=None, second=True):
     f = getattr(eager, name)
     j = j or (getattr(jnp, name, None) if jnp else None)
-    return [Case(f, u(2, 3, low=low, high=high), j=j, second=second), Case(f, u(low=low, high=high), j=j, second=False), Case(f, u(0, 3, low=low, high=high), second=False)]
+    return [
+        Case(f, u(2, 3, low=low, high=high), j=j, second=second),
+        Case(f, u(low=low, high=high), j=j, second=False),
+        Case(f, u(0, 3, low=low, high=high), second=False),
+    ]
 
 
 def binary(name, j=None, low=-2.0, high=2.0, second=True):
@@ -196,7 +200,10 @@ def conv_cases():
 
         def j(x, w, b):
             q = [(p, p)] * 2 if isinstance(p, int) else [(p[0], p[1]), (p[2], p[3])]
-            return jax.lax.conv_general_dilated(x, w, (s, s), q, rhs_dilation=(d, d), feature_group_count=g, dimension_numbers=("NHWC", "HWIO", "NHWC")) + b
+            return (
+                jax.lax.conv_general_dilated(x, w, (s, s), q, rhs_dilation=(d, d), feature_group_count=g, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+                + b
+            )
 
         return Case(f, u(2, 6, 7, 4), u(3, 2, 4 // g, 4), u(4), j=jx(j))
 
@@ -208,7 +215,10 @@ CASES["conv2d"] = conv_cases()
 ELSEWHERE = {"alias", "custom", "unique", "arange", "zeros", "ones"}
 
 
-CASES["shuffle_physical"] = [Case(lambda x: eager.ops._table.tensor_ops["shuffle_physical"](x, 0, (2, -1, 0)) ** 2, u(4, 2)), Case(lambda x: eager.ops._table.tensor_ops["shuffle_physical"](x, 1, (1, 1, 0)) ** 2, u(2, 2))]  # drawn last: the other cases keep their numbers
+CASES["shuffle_physical"] = [
+    Case(lambda x: eager.ops._table.tensor_ops["shuffle_physical"](x, 0, (2, -1, 0)) ** 2, u(4, 2)),
+    Case(lambda x: eager.ops._table.tensor_ops["shuffle_physical"](x, 1, (1, 1, 0)) ** 2, u(2, 2)),
+]  # drawn last: the other cases keep their numbers
 
 
 def flat(ts):
@@ -323,11 +333,22 @@ class TestEveryOperation(unittest.TestCase):
         """Data, indices and values of what reads and writes by index, each mapped or not."""
         x, v, at, along = u(3, 4, 2), u(2, 4, 2), np.array([2, 0]), np.array([[[2, 0], [1, 1], [0, 2], [1, 0]], [[0, 1], [2, 0], [1, 1], [2, 2]]])
         rows, wide = np.array([[[1, 0, 1]]]), u(3, 4, 3)
-        cases = [(f"put_along_axis {m}", lambda x, i, v, m=m: eager.put_along_axis(x, i, v, axis=0, mode=m), x, along, v) for m in ("set", "add", "mul", "max", "min")]
-        cases += [(f"put_along_axis of rows {m}", lambda x, i, v, m=m: eager.put_along_axis(x, i, v, axis=-1, mode=m), x, rows, wide) for m in ("set", "add", "mul", "max", "min")]
-        cases += [(f"scatter {m}", lambda x, i, v, m=m: eager.scatter(x, i, v, axis=0, mode=m), x, at, v) for m in ("set", "add", "mul", "max", "min")]
+        cases = [
+            (f"put_along_axis {m}", lambda x, i, v, m=m: eager.put_along_axis(x, i, v, axis=0, mode=m), x, along, v)
+            for m in ("set", "add", "mul", "max", "min")
+        ]
+        cases += [
+            (f"put_along_axis of rows {m}", lambda x, i, v, m=m: eager.put_along_axis(x, i, v, axis=-1, mode=m), x, rows, wide)
+            for m in ("set", "add", "mul", "max", "min")
+        ]
+        cases += [
+            (f"scatter {m}", lambda x, i, v, m=m: eager.scatter(x, i, v, axis=0, mode=m), x, at, v) for m in ("set", "add", "mul", "max", "min")
+        ]
         cases += [("x[i] = v", lambda x, i, v: x.at[i].set(v), x, at, v), ("x[:, i] = v", lambda x, i, v: x.at[:, i].add(v), x, at, u(3, 2, 2))]
-        cases += [("gather", lambda x, i, v: eager.gather(x, i, axis=0) * v, x, at, v), ("take_along_axis", lambda x, i, v: eager.take_along_axis(x, i, axis=0) * v, x, along, v)]
+        cases += [
+            ("gather", lambda x, i, v: eager.gather(x, i, axis=0) * v, x, at, v),
+            ("take_along_axis", lambda x, i, v: eager.take_along_axis(x, i, axis=0) * v, x, along, v),
+        ]
         cases += [("x[i]", lambda x, i, v: x[i] * v, x, at, v), ("x[i, :, i]", lambda x, i, v: x[i, :, 1 - i % 2] * v[:, :, 0], x, at, v)]
         n, tensor = 2, Tensor.constant
         for name, f, x, i, v in cases:

@@ -123,7 +123,7 @@ class Values(Seeded):
                     np.testing.assert_array_equal(np.concatenate([whole[..., :8], whole[..., -8:]], -1), single)
 
     def test_rows_in_four_steps(self):
-        """Rows of two factors of whole vectors; the same length as columns and as real rows is computed otherwise."""
+        """Rows of two factors of whole vectors; as columns and as real rows they are computed otherwise."""
         for n in (64, 256, 512, 768, 1024, 2304, 4096, 16384):
             for rows in (1, 3, 50):
                 with self.subTest(n=n, rows=rows):

@@ -90,10 +90,41 @@ class Sort(unittest.TestCase):
     def test_few_and_ordered_numbers(self):
         n = 50_000
         rng = np.random.default_rng(1)
-        for x in (rng.integers(0, 3, n), np.arange(n), np.arange(n)[::-1].copy(), np.full(n, 7), np.full(n, np.iinfo(np.int64).max), np.r_[np.arange(n), np.arange(n)]):
+        for x in (
+            rng.integers(0, 3, n),
+            np.arange(n),
+            np.arange(n)[::-1].copy(),
+            np.full(n, 7),
+            np.full(n, np.iinfo(np.int64).max),
+            np.r_[np.arange(n), np.arange(n)],
+        ):
             for dtype in (np.int32, np.int64):
                 a = x.astype(dtype)
                 np.testing.assert_array_equal(eager.sort(eager.constant(a)).numpy(), np.sort(a))
+
+    def test_a_few_of_long_rows(self):
+        """They are looked for in blocks; a sort of all begins with the same elements, at the same indices."""
+        for dtype in DTYPES:
+            for shape in ((5000,), (70_001,), (2, 3, 90_000), (1 << 18,)):
+                x = numbers(shape, dtype)
+                t = eager.constant(x)
+                for largest in (True, False):
+                    order = eager.argsort(t, descending=largest).numpy()
+                    for k in (1, 3, 16):
+                        with self.subTest(dtype=dtype.__name__, shape=shape, largest=largest, k=k):
+                            values, at = eager.topk(t, k, largest=largest)
+                            np.testing.assert_array_equal(at.numpy(), order[..., :k])
+                            np.testing.assert_array_equal(values.numpy(), np.take_along_axis(x, order[..., :k], -1))
+
+    def test_a_few_of_long_rows_in_transforms(self):
+        x, weight = np.random.default_rng(0).standard_normal((2, 3, 90_001)), np.arange(1.0, 6.0)
+        order = np.argsort(-x, kind="stable")[..., :5]
+        want = np.zeros_like(x)
+        np.put_along_axis(want, order, np.broadcast_to(weight, order.shape), -1)
+        loss = lambda x: (eager.topk(x, 5)[0] * eager.constant(weight)).sum()  # noqa: E731
+        np.testing.assert_array_equal(eager.vmap(lambda x: eager.topk(x, 5)[1])(eager.constant(x)).numpy(), order)
+        np.testing.assert_array_equal(eager.grad(loss)(eager.constant(x)).numpy(), want)
+        np.testing.assert_array_equal(eager.vmap(eager.grad(loss))(eager.constant(x)).numpy(), want)
 
     def test_among_other_operations(self):
         x = numbers((4, 1000), np.float32)

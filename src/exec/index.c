@@ -601,7 +601,8 @@ eas_value low_emit(lower *l, const pnode *p, const eas_value *x)
         wide[i] = narrow ? eas_builder_cast(l->b, x[i], EAS_F32) : x[i];
         half |= narrow;
     }
-    if (half && (p->op == GRAPH_NEXTAFTER || p->op == GRAPH_COPYSIGN)) /* these are about the format itself */
+    /* these are about the format itself, or exact in it */
+    if (half && (p->op == GRAPH_NEXTAFTER || p->op == GRAPH_COPYSIGN || p->op == GRAPH_ABS))
         return row->emit(l->b, x, dt);
     eas_value v = row->emit(l->b, wide, half ? EAS_F32 : dt);
     return half ? eas_builder_cast(l->b, v, dt) : v;

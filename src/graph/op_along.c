@@ -202,7 +202,65 @@ eas_status make_topk(const graph_call *c, eas_node **out)
 }
 
 /* A few of a long row are chosen one after the other: a sort whose result is that short. */
-enum { FEW = 48, LONG = 1 << 30 };
+enum { FEW = 48, LONG = 1 << 30, BLOCKS = 64 };
+
+static eas_node *chosen(gbuild *g, eas_node *x, int axis, eas_dim k, bool largest, bool indices)
+{
+    eas_dim shape[GRAPH_MAX_RANK];
+    if (g->st || !x)
+        return NULL;
+    memcpy(shape, node_shape(x), sizeof *shape * x->rank);
+    shape[axis] = k;
+    return gb_new(g, indices ? GRAPH_ARGSORT : GRAPH_SORT, indices ? EAS_I64 : (eas_dtype)x->dtype,
+                  x->batch_dims, x->rank, shape, 3, (int64_t[]){axis, largest, indices}, 1, &x);
+}
+
+static eas_node *along_axis_of(gbuild *g, eas_node *x, eas_node *index, int64_t from_end)
+{
+    return g->st || !x || !index
+             ? NULL
+             : gb_apply(g, GRAPH_TAKE_ALONG_AXIS, 2, (eas_node *[]){x, index}, 1, &from_end);
+}
+
+/* The k first of a row that is much longer are in the k blocks whose own first elements are first: of those,
+ * and of the elements behind the last block, they are chosen. Candidates keep the order of the row, so that
+ * equal elements do. */
+static eas_node *chosen_by_blocks(gbuild *g, eas_node *x, int64_t n, int64_t k, bool largest, bool indices)
+{
+    int64_t size = 1;
+    while (size * size * k < n)
+        size *= 2;
+    const int64_t count = n / size;
+    const int last = x->rank - 1;
+    eas_dim cut[GRAPH_MAX_RANK + 1];
+    memcpy(cut, node_shape(x), sizeof *cut * x->rank);
+    cut[last] = count;
+    cut[last + 1] = size;
+    eas_node *whole = gb_slice(g, x, last, 0, count * size, 1),
+             *tail = gb_slice(g, x, last, count * size, n - count * size, 1);
+    eas_node *blocks = whole ? gb_reshape(g, whole, x->batch_dims, last + 2, cut) : NULL;
+    eas_node *best = chosen(g, blocks, last + 1, 1, largest, false);
+    best = best ? gb_reshape(g, best, x->batch_dims, last + 1, cut) : NULL;
+    eas_node *ids = chosen(g, chosen(g, best, last, k, largest, true), last, k, false, false);
+    if (g->st || !ids)
+        return NULL;
+    cut[last] = k;
+    eas_node *of = gb_broadcast(g, gb_unsqueeze(g, ids, last + 1), x->batch_dims, last + 2, cut);
+    eas_node *some = along_axis_of(g, blocks, of, -2);
+    cut[last] = k * size;
+    some = some ? gb_reshape(g, some, x->batch_dims, last + 1, cut) : NULL;
+    if (some && count * size < n)
+        some = gb_apply(g, GRAPH_CONCATENATE, 2, (eas_node *[]){some, tail}, 1, (int64_t[]){-1});
+    eas_node *y = chosen(g, some, last, k, largest, indices);
+    if (!indices || !y)
+        return y;
+    eas_node *block = gb2(g, GRAPH_FLOORDIV, y, gb_int(g, EAS_I64, size)),
+             *within = gb2(g, GRAPH_MOD, y, gb_int(g, EAS_I64, size)), *far = gb_int(g, EAS_I64, k - 1);
+    eas_node *first = gb2(g, GRAPH_MUL, along_axis_of(g, ids, gb2(g, GRAPH_MINIMUM, block, far), -1),
+                          gb_int(g, EAS_I64, size));
+    eas_node *behind = gb2(g, GRAPH_ADD, y, gb_int(g, EAS_I64, (count - k) * size));
+    return gb3(g, GRAPH_WHERE, gb2(g, GRAPH_GREATER, block, far), behind, gb2(g, GRAPH_ADD, first, within));
+}
 
 eas_status expand_topk(eas_node *n, eas_node *const *in, eas_node **out)
 {
@@ -213,11 +271,9 @@ eas_status expand_topk(eas_node *n, eas_node *const *in, eas_node **out)
     if (dim_known(k) && dim_known(all) && k <= FEW && k < all && all < LONG) {
         bool truth = in[0]->dtype == EAS_BOOL;
         eas_node *x = truth ? gb_typed(&g, in[0], EAS_U8) : in[0];
-        eas_node *y = gb_new(&g, w[2] ? GRAPH_ARGSORT : GRAPH_SORT,
-                             w[2]    ? EAS_I64
-                             : truth ? EAS_U8
-                                     : (eas_dtype)n->dtype,
-                             n->batch_dims, n->rank, node_shape(n), 3, (int64_t[]){axis, w[1], w[2]}, 1, &x);
+        eas_node *y = axis == n->rank - 1 && n->rank < GRAPH_MAX_RANK && k > 0 && all / k >= BLOCKS * BLOCKS
+                        ? chosen_by_blocks(&g, x, all, k, w[1], w[2])
+                        : chosen(&g, x, axis, k, w[1], w[2]);
         return gb_done(&g, truth && !w[2] ? gb_typed(&g, y, EAS_BOOL) : y, out);
     }
     eas_node *y =
