@@ -40,8 +40,9 @@ HEAD = "| what | eas | peers | ratio to the best | goal | met | note |\n|---|---
 
 def keep(table, names, load):
     """The numbers for pictures, and the table of everything in docs/benchmarks.md once each part has been run
-    on this machine: parts that are run again replace their rows."""
-    path, old = results("rows"), []
+    on this machine: parts that are run again replace their rows. A run that $EAS_ISA limits has its own."""
+    limited = bool(os.environ.get("EAS_ISA"))
+    path, old = results(f"rows-{level()}" if limited else "rows"), []
     if os.path.exists(path):
         with open(path) as f:
             kept = json.load(f)
@@ -50,7 +51,7 @@ def keep(table, names, load):
     rows = sorted(old + [r | {"load": load} for r in table.data], key=lambda r: ROWS.index(r["part"]))
     with open(path, "w") as f:
         json.dump({"machine": machine(), "level": level(), "load": load, "rows": rows}, f, indent=1)
-    if {r["part"] for r in rows} >= {*ROWS} - {"ops"}:
+    if not limited and {r["part"] for r in rows} >= {*ROWS} - {"ops"}:
         busiest = max(r["load"] for r in rows)
         head = f"{machine()}, instruction set {level()}: the last run of each part; the load before a part was {busiest:.1f} at most."
         replace_part("rows", "\n".join([head, "", HEAD, *("| " + " | ".join(r["row"]) + " |" for r in rows if r["part"] != "ops")]))

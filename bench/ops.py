@@ -24,6 +24,7 @@ import os
 import random
 import statistics
 import sys
+import textwrap
 import time
 import warnings
 from dataclasses import dataclass, field
@@ -69,7 +70,9 @@ def aligned(a):
 
 def numbers(kind, shape, dtype, rng):
     if dtype.kind in "iu":
-        low, high = {"positive": (1, 100), "shift": (0, 7), "few": (0, 200), "classes": (0, 64), "near1": (0, 3)}.get(kind, (0 if dtype.kind == "u" else -100, 100))
+        low, high = {"positive": (1, 100), "shift": (0, 7), "few": (0, 200), "classes": (0, 64), "near1": (0, 3)}.get(
+            kind, (0 if dtype.kind == "u" else -100, 100)
+        )
         return rng.integers(low, high, shape)
     if kind == "positive":
         return rng.uniform(0.5, 9, shape)
@@ -328,10 +331,13 @@ def report(results, notes, runs=1, wanted_rows=0):
     ratios = [r["ratio"] for r in results if r["best"]]
     alone = sorted({r["name"] for r in results if not r["best"]})
     geometric = statistics.geometric_mean(ratios) if ratios else 0
-    lines = [
+    head = (
         f"{machine()}, instruction set {level()}, {'one thread each, CPU time, since the machine was busy' if BUSY else f'{THREADS} threads'}: {len(results)} rows of {len({r['op'] for r in results})} operations in {'one run' if runs == 1 else f'{runs} runs'}{f' ({wanted_rows - len(results)} rows of the table were not reached)' if wanted_rows > len(results) + len(notes) else ''}. Of {len(ratios)} with a peer"
         f" {sum(r <= 0.9 for r in ratios)} take at most 0.9 of the best peer's time, {sum(r <= GOAL for r in ratios)} at most {GOAL}; the geometric mean is {geometric:.2f}."
-        f" Slower than {GOAL} times the best are {len(slow)}:",
+        f" Slower than {GOAL} times the best are {len(slow)}:"
+    )
+    lines = [
+        *textwrap.wrap(head, 106),
         "",
         HEAD,
         *map(line, slow),
