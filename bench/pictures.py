@@ -100,7 +100,7 @@ def middle_of(r):
 
 def other_rows(plt):
     data = load("rows")
-    rows = [r for r in data["rows"] if r["ratio"] and r["better"] == "less" and r["part"] not in ("ops", "costs")] if data else []
+    rows = [r for r in data["rows"] if r["ratio"] and r["better"] == "less" and r["unit"] == "s" and r["goal"]] if data else []
     if not rows:
         return None
     return ratios(plt, "rows", f"kernels, starts, models\n{where(data)}", [(r["what"][:60], *middle_of(r)) for r in rows])
@@ -114,9 +114,12 @@ def roofline(plt):
     figure, axes = plt.subplots(figsize=(7, 4.2))
     x = [2**k for k in range(-4, 11)]
     axes.plot(x, [min(peak, band * i) / 1e9 for i in x], color="black", linewidth=1)
-    for name, intensity, rate in data["points"]:
+    names = []
+    for i, (name, intensity, rate) in enumerate(sorted(data["points"], key=lambda p: p[1]), 1):
         axes.plot([intensity], [rate / 1e9], "o", color=OURS)
-        axes.annotate(f"{name}, {rate / min(peak, band * intensity):.0%}", (intensity, rate / 1e9), textcoords="offset points", xytext=(5, -9), fontsize=7)
+        axes.annotate(str(i), (intensity, rate / 1e9), textcoords="offset points", xytext=(0, -12), fontsize=7, ha="center")
+        names.append(f"{i}  {name}, {rate / min(peak, band * intensity):.0%}")
+    axes.text(0.98, 0.04, "\n".join(names), transform=axes.transAxes, fontsize=7, ha="right", va="bottom", linespacing=1.4)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlabel("floating-point operations a byte")
@@ -133,9 +136,12 @@ def starts(plt):
         return None
     figure, axes = plt.subplots(figsize=(7.5, 0.8 + 0.55 * len(rows)))
     for y, r in enumerate(rows):
-        for peer, t in r["peers"].items():
+        last, above = 0, True
+        for peer, t in sorted(r["peers"].items(), key=lambda p: p[1]):
+            above = not above if t < 1.8 * last else True  # labels of neighbours stand above and below
+            last = t
             axes.plot([t * 1e3], [y], "o", color=OTHER)
-            axes.annotate(peer, (t * 1e3, y), textcoords="offset points", xytext=(0, 5), fontsize=6, ha="center")
+            axes.annotate(peer, (t * 1e3, y), textcoords="offset points", xytext=(0, 5 if above else -11), fontsize=6, ha="center")
         axes.plot([r["ours"] * 1e3], [y], "o", color=OURS)
         axes.annotate("eas", (r["ours"] * 1e3, y), textcoords="offset points", xytext=(0, 5), fontsize=7, ha="center", color=OURS)
     axes.set_xscale("log")
