@@ -12,6 +12,7 @@
  * for each other's spinning.
  */
 #include "base.h"
+#include "turns.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -222,7 +223,7 @@ static void start_workers(void)
     pool_block_signals(&old);
     for (int i = 1; i < pool_size(); i++) {
         pthread_t t;
-        if (pthread_create(&t, NULL, worker_main, (void *)(intptr_t)i))
+        if (turn_create_thread(&t, worker_main, (void *)(intptr_t)i))
             break;
         pthread_detach(t);
         P.nworkers++;

@@ -192,6 +192,15 @@ bool turn_give(void)
     return true;
 }
 
+int turn_create_thread(pthread_t *t, void *(*f)(void *), void *arg)
+{
+    const int cpu = bound;
+    bind_to(ANY, 0, &bound); /* a new thread is bound as its creator is */
+    const int bad = pthread_create(t, NULL, f, arg);
+    bind_to(cpu, 0, &bound);
+    return bad;
+}
+
 void turn_after_fork(void)
 {
     pthread_mutex_init(&T.lock, NULL);

@@ -2,6 +2,7 @@
 #ifndef TURNS_H
 #define TURNS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 
 int turn_count(void); /* the CPUs of this process, whatever EAS_NUM_THREADS says about kernels */
@@ -9,6 +10,8 @@ int turn_count(void); /* the CPUs of this process, whatever EAS_NUM_THREADS says
  * compute */
 void turn_take(void);
 bool turn_give(void); /* called before it waits for others, or is done; false: it had no turn */
+/* pthread_create; the thread may run wherever the process may, even if its creator has a turn */
+int turn_create_thread(pthread_t *t, void *(*f)(void *), void *arg);
 void turn_after_fork(void);
 
 #endif

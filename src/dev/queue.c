@@ -9,6 +9,8 @@
  */
 #include "dev.h"
 
+#include "../base/turns.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -366,7 +368,7 @@ static eas_status start(dev_queue *q)
         return EAS_OK;
     sigset_t old;
     pool_block_signals(&old);
-    int bad = pthread_create(&q->thread, NULL, thread_main, q);
+    int bad = turn_create_thread(&q->thread, thread_main, q);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (bad)
         return base_fail(EAS_ERR_RUNTIME, "no thread could be started for a stream: %s", strerror(bad));

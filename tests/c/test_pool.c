@@ -187,6 +187,12 @@ static int cpus_here(void)
     return 0;
 }
 
+static void *count_cpus(void *out)
+{
+    *(int *)out = cpus_here();
+    return NULL;
+}
+
 static void *take_turns(void *ctx)
 {
     (void)ctx;
@@ -196,6 +202,13 @@ static void *take_turns(void *ctx)
         turn_take();
         if (now_ms() - begin < 15) /* who has waited longer may have gone without */
             assert_true(all == 0 || cpus_here() == 1);
+        if (i == 0) { /* a thread that it starts is not bound as it is */
+            pthread_t t;
+            int its = 0;
+            assert_int_equal(turn_create_thread(&t, count_cpus, &its), 0);
+            pthread_join(t, NULL);
+            assert_int_equal(its, all);
+        }
         raise_to(&longest_ms, (int)(now_ms() - begin));
         raise_to(&most, atomic_fetch_add(&computing, 1) + 1);
         usleep(100);
