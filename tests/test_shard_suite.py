@@ -39,7 +39,7 @@ SUITES = {
     },
     "test_diff.py": {"dynamic": SIZES, "twice": COUNTS, "keeps_less": MEMORY, "device": DEVICE},
     "test_loops.py": {"dynamic": SIZES, "symbolic": SIZES, "same_bits_as_unrolled": BITS, "lanes_end": COUNTS, "one_branch_runs": COUNTS, "device": DEVICE},
-    "test_nn.py": {"labels_and_tokens": LINES},
+    "test_nn.py": {"labels_and_tokens": LINES, "jax_way": COUNTS},
     "test_optim.py": {"launches": COUNTS},
     "test_vmap.py": {},
     "test_vmap_matmul.py": {},
