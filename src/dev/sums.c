@@ -31,25 +31,19 @@ typedef void adder(void *to, const void *x, int64_t n);
         } \
     }
 
-static inline uint32_t sum_f32(uint32_t a, uint32_t b)
-{
-    float x, y;
-    memcpy(&x, &a, sizeof x);
-    memcpy(&y, &b, sizeof y);
-    x += y;
-    memcpy(&a, &x, sizeof a);
-    return a;
-}
-
-static inline uint64_t sum_f64(uint64_t a, uint64_t b)
-{
-    double x, y;
-    memcpy(&x, &a, sizeof x);
-    memcpy(&y, &b, sizeof y);
-    x += y;
-    memcpy(&a, &x, sizeof a);
-    return a;
-}
+#define SUM(name, bits_t, type) \
+    static inline bits_t sum_##name(bits_t a, bits_t b) \
+    { \
+        type x, y; \
+        memcpy(&x, &a, sizeof x); \
+        memcpy(&y, &b, sizeof y); \
+        x += y; \
+        memcpy(&a, &x, sizeof a); \
+        return a; \
+    }
+SUM(f32, uint32_t, float)
+SUM(f64, uint64_t, double)
+#undef SUM
 
 ADDER(f32, uint32_t, 0x80000000u, sum_f32(a, b))
 ADDER(f64, uint64_t, 0x8000000000000000u, sum_f64(a, b))

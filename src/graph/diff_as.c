@@ -248,13 +248,6 @@ static plain plain_scatter(gbuild *g, eas_node *n)
     return p;
 }
 
-static eas_node *take(gbuild *g, eas_node *x, eas_node *index)
-{
-    return g->st || !x || !index
-             ? NULL
-             : gb_apply(g, GRAPH_TAKE_ALONG_AXIS, 2, (eas_node *[]){x, index}, 1, (int64_t[]){-1});
-}
-
 static eas_node *put(gbuild *g, eas_node *x, eas_node *index, eas_node *u, int how)
 {
     return g->st || !x || !index || !u
@@ -267,10 +260,11 @@ static eas_node *scatter_extreme(gbuild *g, const plain *p, eas_node *top)
 {
     eas_dtype dt = (eas_dtype)p->x->dtype;
     eas_node *of_x = gb_cast(g, gd2(g, GRAPH_EQUAL, p->x, top), dt),
-             *of_u = gb_cast(g, gd2(g, GRAPH_EQUAL, p->u, take(g, top, p->index)), dt);
+             *of_u = gb_cast(g, gd2(g, GRAPH_EQUAL, p->u, gb_take(g, top, p->index, -1)), dt);
     eas_node *count = gd_stop(g, put(g, of_x, p->index, of_u, SCATTER_ADD));
     eas_node *x = gd2(g, GRAPH_MUL, p->x, gd_stop(g, gd2(g, GRAPH_DIV, of_x, count)));
-    eas_node *u = gd2(g, GRAPH_MUL, p->u, gd_stop(g, gd2(g, GRAPH_DIV, of_u, take(g, count, p->index))));
+    eas_node *u =
+        gd2(g, GRAPH_MUL, p->u, gd_stop(g, gd2(g, GRAPH_DIV, of_u, gb_take(g, count, p->index, -1))));
     return put(g, x, p->index, u, SCATTER_ADD);
 }
 
@@ -279,7 +273,8 @@ static eas_node *scatter_extreme(gbuild *g, const plain *p, eas_node *top)
 static eas_node *scatter_product(gbuild *g, const plain *p)
 {
     eas_node *order = gb_apply(g, GRAPH_ARGSORT, 1, &p->index, 2, (int64_t[]){-1, 0});
-    eas_node *index = take(g, p->index, order), *u = take(g, p->u, order), *one = gd_num(g, p->u, 1);
+    eas_node *index = gb_take(g, p->index, order, -1), *u = gb_take(g, p->u, order, -1),
+             *one = gd_num(g, p->u, 1);
     if (g->st || !u)
         return NULL;
     int axis = u->rank - 1;

@@ -476,6 +476,7 @@ eas_node *gb_iota_at(gbuild *g, eas_dim size, eas_dtype dt, int after);
 /* no dtype changes; without axes the result is x itself */
 eas_node *gb_reduce(gbuild *g, uint16_t op, eas_node *x, uint32_t axes, bool keep);
 eas_node *gb_gather(gbuild *g, eas_node *x, eas_node *index, int nbatch, int axis);
+eas_node *gb_take(gbuild *g, eas_node *x, eas_node *index, int64_t axis); /* take_along_axis */
 eas_node *gb_typed(gbuild *g, eas_node *x, eas_dtype dt); /* gb_cast, where it is needed */
 eas_node *gb_spread(gbuild *g, eas_node *x, int rank); /* a number per batch, against `rank` logical dims */
 eas_dtype graph_wide_dtype(eas_dtype dt); /* a float dtype that holds dt's numbers, for integers too */

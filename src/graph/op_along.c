@@ -215,13 +215,6 @@ static eas_node *chosen(gbuild *g, eas_node *x, int axis, eas_dim k, bool larges
                   x->batch_dims, x->rank, shape, 3, (int64_t[]){axis, largest, indices}, 1, &x);
 }
 
-static eas_node *along_axis_of(gbuild *g, eas_node *x, eas_node *index, int64_t from_end)
-{
-    return g->st || !x || !index
-             ? NULL
-             : gb_apply(g, GRAPH_TAKE_ALONG_AXIS, 2, (eas_node *[]){x, index}, 1, &from_end);
-}
-
 /* The k first of a row that is much longer are in the k blocks whose own first elements are first: of those,
  * and of the elements behind the last block, they are chosen. Candidates keep the order of the row, so that
  * equal elements do. */
@@ -246,7 +239,7 @@ static eas_node *chosen_by_blocks(gbuild *g, eas_node *x, int64_t n, int64_t k, 
         return NULL;
     cut[last] = k;
     eas_node *of = gb_broadcast(g, gb_unsqueeze(g, ids, last + 1), x->batch_dims, last + 2, cut);
-    eas_node *some = along_axis_of(g, blocks, of, -2);
+    eas_node *some = gb_take(g, blocks, of, -2);
     cut[last] = k * size;
     some = some ? gb_reshape(g, some, x->batch_dims, last + 1, cut) : NULL;
     if (some && count * size < n)
@@ -256,8 +249,8 @@ static eas_node *chosen_by_blocks(gbuild *g, eas_node *x, int64_t n, int64_t k, 
         return y;
     eas_node *block = gb2(g, GRAPH_FLOORDIV, y, gb_int(g, EAS_I64, size)),
              *within = gb2(g, GRAPH_MOD, y, gb_int(g, EAS_I64, size)), *far = gb_int(g, EAS_I64, k - 1);
-    eas_node *first = gb2(g, GRAPH_MUL, along_axis_of(g, ids, gb2(g, GRAPH_MINIMUM, block, far), -1),
-                          gb_int(g, EAS_I64, size));
+    eas_node *first =
+        gb2(g, GRAPH_MUL, gb_take(g, ids, gb2(g, GRAPH_MINIMUM, block, far), -1), gb_int(g, EAS_I64, size));
     eas_node *behind = gb2(g, GRAPH_ADD, y, gb_int(g, EAS_I64, (count - k) * size));
     return gb3(g, GRAPH_WHERE, gb2(g, GRAPH_GREATER, block, far), behind, gb2(g, GRAPH_ADD, first, within));
 }

@@ -409,6 +409,12 @@ eas_node *gb_gather(gbuild *g, eas_node *x, eas_node *index, int nbatch, int axi
                   (eas_node *[]){x, index});
 }
 
+eas_node *gb_take(gbuild *g, eas_node *x, eas_node *index, int64_t axis)
+{
+    return g->st || !x || !index ? NULL
+                                 : gb_apply(g, GRAPH_TAKE_ALONG_AXIS, 2, (eas_node *[]){x, index}, 1, &axis);
+}
+
 eas_dtype graph_compute_dtype(eas_dtype dt) { return dt == EAS_F16 || dt == EAS_BF16 ? EAS_F32 : dt; }
 
 /* Without a count of its own where nothing is to be done: the common case, and cheap. */
